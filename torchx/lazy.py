@@ -24,17 +24,22 @@ class LazyModule:
 
     Args:
         name: its full name.
+        known: attributes whose use does not load it.
     """
 
-    __slots__ = ("_module", "_name")
+    __slots__ = ("_known", "_module", "_name")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, known: Mapping[str, object] | None = None) -> None:
         object.__setattr__(self, "_name", name)
+        object.__setattr__(self, "_known", known or {})
         object.__setattr__(self, "_module", None)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # of tools that inspect every object, such as doctest
             raise AttributeError(name)
+        known = object.__getattribute__(self, "_known")
+        if name in known:
+            return known[name]
         return getattr(_load(self), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -77,14 +82,15 @@ def lazy_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     return load
 
 
-def postpone(*names: str) -> None:
+def postpone(*names: str, **known: Mapping[str, object]) -> None:
     """Makes each import of modules that are not loaded yet lazy, also those in modules of others.
 
     Args:
         names: their full names.
+        known: further modules, with attributes whose use does not load them.
     """
-    for name in names:
-        sys.modules.setdefault(name, LazyModule(name))  # type: ignore[arg-type]
+    for name in (*names, *known):
+        sys.modules.setdefault(name, LazyModule(name, known.get(name, {})))  # type: ignore[arg-type]
 
 
 class _Package:

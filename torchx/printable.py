@@ -117,7 +117,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 def has_controls(text: str) -> bool:
     """Returns True if a text has characters that :func:`printable` escapes."""
-    return re.search(_UNSAFE, text) is not None
+    return not text.replace("\n", "").isprintable() and re.search(_UNSAFE, text) is not None
 
 
 def without_controls(text: str) -> str:

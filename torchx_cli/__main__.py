@@ -14,7 +14,7 @@ from torchx_cli import placeholder
 GC_THRESHOLD = 100_000
 """New objects before a garbage collection; most belong to modules and are never garbage."""
 
-UNUSED_BY_MOST = ("ipaddress", "subprocess", "tokenize")
+UNUSED_BY_MOST = ("ast", "bz2", "ipaddress", "lzma", "subprocess", "tokenize")
 """Modules that Typer and the standard library import, and that few commands use."""
 
 
@@ -27,7 +27,9 @@ def program() -> NoReturn:
     try:
         from torchx.lazy import postpone
 
-        postpone(*UNUSED_BY_MOST)
+        postpone(
+            *UNUSED_BY_MOST, platform={"system": lambda: os.uname().sysname}
+        )  # `uuid` calls it when it is imported
         from torchx_cli.main import main
     except ImportError as error:
         if not placeholder.foreign_distributions():

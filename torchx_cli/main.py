@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import cast
 
+import typer
+
 from torchx import settings
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.files import state_home_path
+from torchx_cli.app import build
 from torchx_cli.door import feature
 from torchx_cli.terminal import error_output
 from torchx_cli.terminal.output import prepare_streams
@@ -19,9 +22,7 @@ from torchx_cli.terminal.output import prepare_streams
 with lazy_imports:
     import traceback
 
-    import typer
-
-    from torchx_cli import app, hints
+    from torchx_cli import hints
     from torchx_cli.completion import complete
     from torchx_cli.terminal import display, interrupts, masking
 
@@ -74,7 +75,7 @@ def _invoke(args: list[str]) -> int:
         args = chosen
 
     click_error = cast("type[Exception]", _base_named(typer.BadParameter, "ClickException"))
-    command = app.build()
+    command = build()
     try:
         with command.make_context(PROG, list(args)) as ctx:  # consumes the list
             result = command.invoke(ctx)
@@ -86,7 +87,11 @@ def _invoke(args: list[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except click_error as error:
-        path = getattr(getattr(error, "ctx", None), "command_path", PROG)
+        ctx_of = getattr(error, "ctx", None)
+        if ctx_of is not None:
+            path = ctx_of.command_path
+        else:
+            path = PROG
         message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
         message = message[:1].lower() + message[1:]
         code = error_output.click_code(error, message)
@@ -98,7 +103,9 @@ def _invoke(args: list[str]) -> int:
 
 def _may_name_context(args: Sequence[str]) -> bool:
     """Returns True if a command may run on another machine: contexts exist, or the arguments name one."""
-    if os.environ.get(settings.TORCHX_CONTEXT) or any("--context" in arg or "+" in arg for arg in args):
+    if any(arg.partition("=")[0] == "--context" or "+" in arg.partition("://")[0] for arg in args):
+        return True
+    if os.environ.get(settings.TORCHX_CONTEXT):
         return True
     with suppress(StateError):  # without a home there are no contexts
         return (state_home_path() / "contexts.json").exists()

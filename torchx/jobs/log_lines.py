@@ -152,7 +152,7 @@ def with_unfinished(pieces: Sequence[Piece], at: int) -> list[Piece]:
     return [*(piece for parts in begun.values() for piece in parts), *pieces[at:]]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Kept:
     """Consecutive lines of one source in a tail; the last line may be unfinished."""
 
@@ -167,7 +167,7 @@ class _Kept:
         return LogChunk(first.role, first.replica, first.attempt, first.stream, first.time, data)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Tail:
     """The last `count` lines; a line in several parts counts once."""
 

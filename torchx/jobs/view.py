@@ -33,7 +33,7 @@ _LARGEST_RATE = 1e15
 """The maximum value of a measurement."""
 
 
-@dataclass
+@dataclass(repr=False)
 class AttemptView:
     """One attempt of one replica.
 
@@ -105,7 +105,7 @@ class AttemptView:
         return None
 
 
-@dataclass
+@dataclass(repr=False)
 class ReplicaView:
     """One replica and its attempts so far.
 
@@ -136,7 +136,7 @@ class ReplicaView:
         return any(attempt.ready for attempt in self.attempts[-1:])
 
 
-@dataclass
+@dataclass(repr=False)
 class JobView:
     """The state of a job.
 

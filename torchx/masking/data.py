@@ -21,7 +21,7 @@ RECORD = "torchx.pytorch.org/app"
 SHORTEST = 3
 """Minimum length of a declared secret that is masked within a text."""
 
-_ASSIGNED = re.compile(r"(-{0,2}[A-Za-z_][\w.-]{0,255})([=:])(?!//)")
+_ASSIGNED = r"(-{0,2}[A-Za-z_][\w.-]{0,255})([=:])(?!//)"
 """The start of an argument that assigns a value to a name."""
 
 
@@ -156,7 +156,7 @@ def _secret_starts(arguments: Sequence[str]) -> list[int | None]:
             starts.append(None if is_reference(argument) else 0)
             after_flag = False
             continue
-        assigned = _ASSIGNED.match(argument)
+        assigned = re.match(_ASSIGNED, argument)
         if assigned is not None and (value := argument[assigned.end() :]) and looks_secret(assigned[1]):
             # after a colon there may be a header with its scheme, or a sentence: mask_text handles these
             whole = assigned[2] == "=" and not is_reference(value)

@@ -26,7 +26,7 @@ def name_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_ALWAYS = re.compile(
+_ALWAYS = (
     "passw(?:or)?d|passphrase|passcode|passwrd|secret(?!ar)|credential"
     "|api_?key|access_?key|private_?key|secret_?key|account_?key|license_?key"
 )
@@ -35,7 +35,7 @@ _ALWAYS = re.compile(
 _PARTS = frozenset(["bearer", "cred", "creds", "dsn", "pwd"])
 """Parts that mark a name as secret, except as listed below."""
 
-_JOINED = re.compile(
+_JOINED = (
     "[a-z]+token"  # authtoken
     "|[a-z]{2,}pwd"  # mysqlpwd
     "|(?:db|ftp|http|key|ldap|mail|my|mysql|pg|redis|root|sasl|smtp|ssh|store|sudo|user)pass"
@@ -80,7 +80,7 @@ _OPEN_ENDS = frozenset(["error", "exception", "failure", "invalid", "missing", "
 _NOT_SECRET = frozenset({"pwd", "oldpwd", "cdpath"})
 """Shell variables."""
 
-_SPLIT = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_SPLIT = "[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 
 _REFERENCE = r"\$+(?:[A-Z_][A-Z0-9_]*\Z|\{[^{}\s]*\}\Z|\()"
 """A value that refers to a variable, such as `$HF_TOKEN`."""
@@ -145,10 +145,10 @@ def looks_secret(name: str) -> bool:
         return True
     if plain in _NOT_SECRET:
         return False
-    parts = [part.lower() for part in _SPLIT.findall(name)]
+    parts = [part.lower() for part in re.findall(_SPLIT, name)]
     if not parts or parts[-1] in _OPEN_ENDS:
         return False
-    if _ALWAYS.search(plain) is not None or _ALWAYS.search("_".join(parts)) is not None:
+    if re.search(_ALWAYS, plain) is not None or re.search(_ALWAYS, "_".join(parts)) is not None:
         return True
     return any(map(_is_secret, ["", *parts], parts, [*parts[1:], ""]))
 
@@ -158,7 +158,7 @@ def _is_secret(before: str, part: str, after: str) -> bool:
     rule = _RULES.get(part)
     if rule is not None:
         return rule(before, after)
-    return part in _PARTS or _JOINED.fullmatch(part) is not None
+    return part in _PARTS or re.fullmatch(_JOINED, part) is not None
 
 
 _RULES: dict[str, Callable[[str, str], bool]] = {

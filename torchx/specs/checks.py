@@ -145,7 +145,7 @@ def _check_types(role: Role, where: str) -> None:
 def _check_name(name: str, app: str) -> None:
     if not name:
         raise UsageError(f"application `{app}` has a role without a name")
-    if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", name):
+    if not name.isprintable() and re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", name):
         raise UsageError(f"application `{app}` has a role named {name!r}, with control characters")
 
 

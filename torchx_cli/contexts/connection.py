@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -10,29 +11,26 @@ import subprocess
 import sys
 import tempfile
 import weakref
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import unquote, urlsplit
 
 import torchx
 import torchx_cli
 from torchx import json_shape
 from torchx.errors import StateError, UnreachableError, UsageError
 from torchx.json_limits import Data, load_json
-from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.machine.polling import readable
 from torchx.printable import one_line
 from torchx.suggestions import did_you_mean
 from torchx.version import __version__
 from torchx_cli.contexts import host
-
-with lazy_imports:
-    import io
-    import zipfile
-    from importlib import metadata
 
 KEPT_FOR = 600
 """Seconds for which an unused connection stays open."""
@@ -49,7 +47,6 @@ SHAPE: Data = {
         "address": str, "python": str, "home": str, "found": {"python": str, "app": str, "version": str}
     }
 }  # fmt: skip
-ADDRESS = re.compile(r"(ssh://)?([^\s@:/-][^\s@:/]*@)?([A-Za-z0-9_][\w.-]*|\[[\w:.%]+\])(:\d+)?/?", re.ASCII)
 PATH = re.compile(r"[\w./~+@%:-]*", re.ASCII)
 """Paths that have no meaning for any shell."""
 _LOADER = (
@@ -57,7 +54,7 @@ _LOADER = (
     "exec(bytes().join(iter(lambda: os.read(0,1) or os._exit(3), bytes(1))))"
 )
 """Runs the program that follows on stdin; it has no character that sh, csh or fish change in quotes."""
-_SENT = """
+_PROGRAM = """
 import os, sys
 data = b""
 while len(data) < {size}:
@@ -66,25 +63,19 @@ space = {{"__name__": "torchx_host"}}
 exec(compile(data, "torchx-host", "exec"), space)
 space["main"](space["read_line"]())
 """
-"""Runs the source of `host`, which follows."""
-_INSTALLED = """
-import json, os, sys
-app, version = {app!r}, ""
-try:
-    if app:
-        os.stat(app)
-        sys.path.insert(0, app)
-    from torchx.version import __version__ as version
-    from torchx_cli.contexts import host
-except (ImportError, OSError):
-    pass
-if version != {version!r}:
-    os.write(1, {mark!r} + json.dumps({{"error": {error!r}}}).encode() + b"\\n")
-    os._exit(0)
-host.main(host.read_line())
-"""
-"""Runs `host` of torchx there."""
-GONE = "torchx was removed or changed there"
+
+
+class _NoAnswerError(Exception):
+    """A request was not answered.
+
+    Args:
+        why: the problem.
+        code: the exit code of ssh: that of the command there, or 255.
+    """
+
+    def __init__(self, why: str, code: int) -> None:
+        super().__init__(why)
+        self.code = code
 
 
 class LostConnectionError(UnreachableError):
@@ -109,18 +100,27 @@ class Context:
     home: str = ""
     found: dict[str, str] = field(default_factory=dict)
 
-    def destination(self) -> str:
-        """Returns the machine in the form that ssh takes.
+    def destination(self) -> list[str]:
+        """Returns the arguments of ssh that name the machine.
 
         Raises:
             UsageError: the address is invalid.
         """
-        if not ADDRESS.fullmatch(self.address):
+        text = self.address if "://" in self.address else f"ssh://{self.address}"
+        try:
+            parts = urlsplit(text)
+            name, port, user = parts.hostname or "", parts.port, unquote(parts.username or "")
+        except ValueError:
+            name = ""
+        is_odd = parts.scheme != "ssh" or parts.password is not None or parts.path.strip("/") or parts.query
+        if is_odd or not name or f"{name}{user}".startswith("-") or "-" in user[:1]:
             raise UsageError(
                 f"`{one_line(self.address)}` is not an address of ssh",
                 hint="e.g. ssh://user@login1 or login1",
             )
-        return f"ssh://{self.address.removeprefix('ssh://')}"
+        at = parts.netloc.lower().rindex(name)
+        name = parts.netloc[at : at + len(name)]  # ssh's configuration distinguishes capital letters
+        return [*(["-l", user] if user else []), *(["-p", str(port)] if port else []), "--", name]
 
 
 # --- the list of contexts --------------------------------------------------------------------------
@@ -191,11 +191,11 @@ class Connection:
         status = folder.lstat()
         if not files.is_own_folder(folder) or status.st_mode & 0o077:
             raise StateError(f"{folder} is not a private folder of this user", hint="remove it, or rename it")
-        text = "\0".join([self._destination, os.environ.get("SSH_AUTH_SOCK", "")])
+        text = "\0".join([*self._destination, os.environ.get("SSH_AUTH_SOCK", "")])
         self._socket = folder / hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def _command(self, *options: str) -> list[str]:
-        return ["ssh", "-T", *ALIVE, f"-oControlPath={self._socket}", *options, "--", self._destination]
+        return ["ssh", "-T", *ALIVE, f"-oControlPath={self._socket}", *options, *self._destination]
 
     def open(self) -> None:
         """Opens the shared connection, unless it is open; ssh may prompt for a password.
@@ -203,14 +203,21 @@ class Connection:
         Raises:
             UnreachableError: ssh cannot connect.
         """
-        null = subprocess.DEVNULL
-        if self.is_open() and not subprocess.run(self._command("-O", "check"), stderr=null).returncode:
+        if (
+            self.is_open()
+            and not subprocess.run(self._command("-O", "check"), stderr=subprocess.DEVNULL).returncode
+        ):
             return
         quiet = ["-oBatchMode=yes"] if self._quiet or not sys.stderr.isatty() else []
         command = self._command("-oControlMaster=auto", f"-oControlPersist={KEPT_FOR}", *quiet, "-fN")
         with tempfile.TemporaryFile() as errors:
             try:
-                done = subprocess.run(command, stdin=null, stdout=null, stderr=errors if quiet else None)
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors if quiet else None,
+                )
             except FileNotFoundError:
                 raise StateError("contexts need the program `ssh`") from None
             if done.returncode:
@@ -219,8 +226,10 @@ class Connection:
     def message(self) -> str:
         """Returns the error that torchx there has printed for the last request; empty without one."""
         self.errors.seek(0)
-        text = self.errors.read(1 << 16).decode("utf-8", "replace")
-        return one_line(f"\n{text}".partition("\nerror: ")[2].partition("\n")[0])
+        lines = self.errors.read(1 << 16).decode("utf-8", "replace").splitlines()
+        return one_line(next((line for line in lines if line.startswith("error: ")), "")).removeprefix(
+            "error: "
+        )
 
     def reopen(self) -> None:
         """Opens the shared connection again, without questions."""
@@ -248,7 +257,7 @@ class Connection:
         text = one_line(lines[-1]) if lines else why or "ssh did not say why"
         return LostConnectionError(
             f"{self.context.name} cannot be reached: {text}",
-            hint=f"to diagnose: ssh {self.context.address}",
+            hint=f"to diagnose: ssh {' '.join(each for each in self._destination if each != '--')}",
             facts={"context": self.context.name},
         )
 
@@ -265,13 +274,14 @@ class Connection:
         """
         for is_last in (False, True):
             found = self.context.found
-            whole = {"home": self.context.home, **header}
+            whole = {"home": self.context.home, "app": found.get("app", ""), **header}
             try:
                 process, answer = self._start(found.get("python", ""), whole, data)
-            except subprocess.CalledProcessError as error:
-                if is_last or error.returncode == NO_PYTHON:
+            except _NoAnswerError as error:
+                self.errors.seek(0)
+                if is_last or error.code == NO_PYTHON:
                     raise self._failed(error) from None
-                if found and error.returncode in NOT_FOUND:
+                if found and error.code in NOT_FOUND:
                     self.prepare(check=True)
                 elif not self._quiet:
                     self.open()  # the shared connection had ended
@@ -280,7 +290,7 @@ class Connection:
                 return process, answer
             with process:
                 process.kill()
-            if is_last or answer["error"] != GONE:
+            if is_last or answer["error"] != host.NO_APP:
                 raise StateError(f"{self.context.name}: {one_line(answer['error'])}")
             self.prepare(check=True)
         raise AssertionError
@@ -304,27 +314,18 @@ class Connection:
             bufsize=0,
         )
         try:
-            return process, _handshake(process, self._program() + json.dumps(header).encode() + b"\n" + data)
+            return process, _handshake(process, header, data)
         except (OSError, ValueError) as error:
             with process:
                 process.kill()
-            raise subprocess.CalledProcessError(process.returncode, "ssh", str(error)) from None
+            raise _NoAnswerError(str(error), process.returncode) from None
 
-    def _program(self) -> bytes:
-        """Returns the program that reads a request there."""
-        found = self.context.found
-        if not found:
-            source = Path(host.__file__).read_bytes()
-            return _SENT.format(size=len(source)).encode() + b"\0" + source
-        program = _INSTALLED.format(app=found["app"], version=found["version"], mark=host.MARK, error=GONE)
-        return program.encode() + b"\0"
-
-    def _failed(self, error: subprocess.CalledProcessError) -> StateError:
-        if error.returncode == NO_PYTHON:
+    def _failed(self, error: _NoAnswerError) -> StateError:
+        if error.code == NO_PYTHON:
             hint = f"name one: torchx context add --replace {self.context.name} ADDRESS --python PATH"
             name = self.context.name
             return StateError(f"{name} has no Python 3.10 or newer, which torchx needs", hint=hint)
-        return self._unreachable(self.errors, error.output)
+        return self._unreachable(self.errors, str(error))
 
     def _search(self) -> str:
         """Returns the shell line that runs the loader with the first Python that is new enough."""
@@ -393,10 +394,12 @@ class Connection:
             raise StateError(f"{self.context.name} did not take the workspace: {text}") from None
 
 
-def _handshake(process: subprocess.Popen[bytes], request: bytes) -> Data:
+def _handshake(process: subprocess.Popen[bytes], header: Data, data: bytes) -> Data:
+    source = Path(host.__file__).read_bytes()
     assert process.stdin is not None
     assert process.stdout is not None
-    host.write_all(process.stdin.fileno(), request)
+    program = _PROGRAM.format(size=len(source)).encode() + b"\0"
+    host.write_all(process.stdin.fileno(), program + source + json.dumps(header).encode() + b"\n" + data)
     read = piece = b""
     while piece != b"\n" or host.MARK not in read:  # what follows the line is read by others
         if not readable([process.stdout], STARTS_WITHIN):

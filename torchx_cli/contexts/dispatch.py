@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
-from contextlib import suppress
 
 from torchx import json_shape, settings
 from torchx.errors import UnreachableError, UsageError
@@ -16,12 +15,10 @@ from torchx.json_limits import load_json
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx_cli.contexts.connection import Connection, context_of, contexts
-from torchx_cli.terminal.error_output import format_in
+from torchx_cli.terminal.error_output import first_format
 from torchx_cli.terminal.output import emit, note, say
 
 with lazy_imports:
-    from concurrent import futures
-
     from torchx.config import model
     from torchx_cli.contexts import client, ports
 
@@ -58,7 +55,7 @@ def dispatch(args: Sequence[str]) -> int | list[str]:
         if command != "list":
             raise UsageError("several contexts work with `list` only", code="conflicting_flags")
         return _list(name.split(","), rest)
-    if command == "cp" or (command == "run" and "--stdin" not in rest):
+    if command == "cp" or (command == "run" and not _runs_there(rest)):
         return ["--context", name, *rest]
     connection = Connection(context_of(name))
     connection.prepare()
@@ -66,6 +63,11 @@ def dispatch(args: Sequence[str]) -> int | list[str]:
         return ports.forward(connection, rest)
     reads = "--stdin" in rest or (command == "exec" and bool({"-i", "--stdin"}.intersection(rest)))
     return client.Command(connection, rest, stdin=None if reads else b"", raw=command == "exec").run()
+
+
+def _runs_there(args: Sequence[str]) -> bool:
+    """Returns True if the request of a run is on stdin."""
+    return "--stdin" in args
 
 
 def _words(args: Sequence[str]) -> list[str]:
@@ -86,8 +88,7 @@ def _chosen(args: list[str]) -> tuple[str, list[str]]:
         raise UsageError(f"--context {named} does not fit a handle of {found}", code="conflicting_flags")
     name = named or found or os.environ.get(settings.TORCHX_CONTEXT, "")
     if not name and words[:1] != ["context"]:
-        setting = model.examine_config(None)[0].get(model.OWN_SECTION, "context")
-        name = setting.value if setting is not None else ""
+        name = _configured()
     if name == LOCAL:
         name = ""
     return name, [*first, *words]
@@ -132,17 +133,25 @@ def _of_handles(words: Sequence[str]) -> tuple[str, list[str]]:
     return next(iter(found), ""), rest
 
 
+def _configured() -> str:
+    setting = model.examine_config(None)[0].get(model.OWN_SECTION, "context")
+    return setting.value if setting is not None else ""
+
+
 def _list(names: Sequence[str], args: list[str]) -> int:
     """Lists the applications of several machines, and names those that do not answer."""
-    form = format_in(args)
+    form = first_format(
+        [value for flag, value in zip(args, [*args[1:], ""], strict=True) if flag in ("-o", "--output")]
+    )
+    form = "json" if "--json" in args else form
     for name in names:
         if name != LOCAL:
             context_of(name)
+    answers = _answers(names, args)
     rows: list[object] = []
     failed = 0
-    with futures.ThreadPoolExecutor(len(names)) as pool:
-        answers = pool.map(_answer, names, itertools.repeat(args))
-    for name, done in zip(names, answers, strict=True):
+    for name in names:
+        done = answers[name]
         if done is None or done.returncode:
             failed += 1
             why = f"no answer within {PATIENCE:.0f} s"
@@ -160,9 +169,22 @@ def _list(names: Sequence[str], args: list[str]) -> int:
     return 0
 
 
-def _answer(name: str, args: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
-    """Runs a command for a machine; returns None if it does not answer in time."""
-    command, null = [sys.executable, "-m", "torchx_cli", "--context", name, *args], subprocess.DEVNULL
-    with suppress(subprocess.TimeoutExpired):
-        return subprocess.run(command, stdin=null, capture_output=True, text=True, timeout=PATIENCE)
-    return None
+def _answers(names: Sequence[str], args: Sequence[str]) -> dict[str, subprocess.CompletedProcess[str] | None]:
+    """Runs a command for several machines at the same time; None for those that do not answer in time."""
+    answers: dict[str, subprocess.CompletedProcess[str] | None] = {}
+
+    def query(name: str) -> None:
+        command = [sys.executable, "-m", "torchx_cli", "--context", name, *args]
+        try:
+            answers[name] = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
+            )
+        except subprocess.TimeoutExpired:
+            answers[name] = None
+
+    threads = [threading.Thread(target=query, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import os
 import posixpath
@@ -67,11 +66,10 @@ class Place(Protocol):
         """Writes members to a path, or below it under a name if the path is a folder."""
 
     def have(self, path: str, name: str) -> dict[str, int]:
-        """Returns the files that need not be sent again; an engine takes whole files."""
-        return {}
+        """Returns the files that need not be sent again; see :func:`members.have`."""
 
 
-class Here(Place):
+class Here:
     """Files of this machine.
 
     Args:
@@ -105,7 +103,15 @@ class Here(Place):
         return members.have(members.target_of(self._path(path), name))
 
 
-class Container(Place):
+class Elsewhere:
+    """Files that only an engine reaches; subclasses send and receive archives."""
+
+    def have(self, path: str, name: str) -> dict[str, int]:
+        """Returns nothing: an engine takes whole files."""
+        return {}
+
+
+class Container(Elsewhere):
     """Files of a container.
 
     Args:
@@ -127,11 +133,14 @@ class Container(Place):
 
     def write(self, source: Iterable[Member], path: str, name: str, log: Log) -> None:
         """Sends members to the engine."""
-        folder, top = path, name or "."
-        if self._engine.file_kind(*self._replica, path) != "folder":
-            folder, top = posixpath.split(path)
-            if not top:
-                raise UsageError(f"no such folder in the container: {path}", code="not_found")
+        folder, top = path, name
+        kind = self._engine.file_kind(*self._replica, path)
+        if kind != "folder" or name in ("", "."):
+            folder, top = posixpath.split(path.rstrip("/") or "/")
+        if kind == "folder" and name in ("", "."):
+            folder, top = path, "."
+        elif kind != "folder" and path.endswith("/"):
+            raise UsageError(f"no such folder in the container: {path}", code="not_found")
 
         def send(write: Callable[[bytes], None]) -> None:
             members.write(source, _Sink(write), log, top=top)
@@ -150,7 +159,7 @@ class _Sink:
         return len(data)
 
 
-class Programs(Place):
+class Programs(Elsewhere):
     """Files that `tar` packs in a running replica.
 
     Args:
@@ -190,7 +199,7 @@ class Programs(Place):
         theirs, ours = os.pipe()
         run = _Run(self._execute, ["sh", "-c", _WRITE, "sh", path, name, kind], stdin=theirs)
         with open(ours, "wb", buffering=0) as out, suppress(BrokenPipeError):  # the exit code has the cause
-            members.write(itertools.chain([first], iterator), out, log, top=top)
+            members.write(_chain(first, iterator), out, log, top=top)
         run.join()
         self._check(run, path)
 
@@ -207,6 +216,11 @@ class Programs(Place):
             log.notes.append(one_line(last))
         elif run.code:
             raise StateError(f"`tar` in {self._replica} failed: {one_line(last) or run.code}")
+
+
+def _chain(first: Member, rest: Iterator[Member]) -> Iterator[Member]:
+    yield first
+    yield from rest
 
 
 class _Run:
@@ -253,7 +267,7 @@ class _Run:
         self._thread.join()
 
 
-class Machine(Place):
+class Machine:
     """Files of a replica on another machine, where torchx packs and unpacks them.
 
     Args:
@@ -292,15 +306,25 @@ class Machine(Place):
                 process.kill()
 
     def write(self, source: Iterable[Member], path: str, name: str, log: Log) -> None:
-        """Sends members that the other machine does not have."""
-        words = ("--resume", "--as", name or ".", "--", "-", f"{self._replica}:{path}")
-        process, stdin, stdout = self._start(*words)
-        with process, io.BufferedReader(stdout) as answer:
-            if have := answer.readline(LARGEST_HAVE):
-                with suppress(BrokenPipeError):  # the exit code has the cause
-                    members.write(source, stdin, log, have=members.read_have(have))
-            stdin.close()
+        """Sends members."""
+        have = self.have(path, name)
+        process, stdin, _ = self._start("--as", name or ".", "--", "-", f"{self._replica}:{path}")
+        with process:
+            with suppress(BrokenPipeError):  # the exit code has the cause
+                members.write(source, stdin, log, have=have)
+                stdin.close()
             self._check(process)
+
+    def have(self, path: str, name: str) -> dict[str, int]:
+        """Returns the files that need not be sent again."""
+        process, stdin, stdout = self._start(
+            "--have", "--as", name or ".", "--", "-", f"{self._replica}:{path}"
+        )
+        with process:
+            stdin.close()
+            data = stdout.read(LARGEST_HAVE)
+            self._check(process)
+        return members.read_have(data)
 
 
 def place_of(runner: Runner, handle: str, role: str, replica: int, is_running: bool) -> Place:

@@ -247,6 +247,8 @@ def _print_end(runner: Runner, handle: str, status: AppStatus, seen: bool, comma
 
 def _undelivered(runner: Runner, handle: str, status: AppStatus) -> list[str]:
     """Returns a line about each notification that could not be delivered, after the first try of each."""
+    if not runner.notifications(handle):
+        return []
     end = time.monotonic() + FIRST_TRY
     while True:
         sent = notifications.left(runner, handle, status.state)

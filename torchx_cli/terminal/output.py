@@ -42,12 +42,12 @@ _LONGEST_SCANNED = 16
 _MARK = chr(0xF0000 + int.from_bytes(os.urandom(2), "big") % 0xFFFE)
 """Placeholder for ESC in painted text until :func:`shown`; random, so that no external text contains it."""
 
-_PAINTED = re.compile(_MARK + r"\[([0-9;]*)m")
+_PAINTED = _MARK + r"\[([0-9;]*)m"
 
 _SUGGESTED = "attach|cancel|delete|diff|events|log|prune|report|rerun|results|stacks|status|wait|why"
 """The commands that messages suggest for an application."""
 
-_WORDS = re.compile(r"(\s*)(\S+)")
+_WORDS = r"(\s*)(\S+)"
 
 STATE_MEANING = {
     "SUCCEEDED": "good",
@@ -103,7 +103,7 @@ def colour(text: str, code: str) -> str:
 
 def plain(text: str) -> str:
     """Returns a text without the colours added by :func:`paint`."""
-    return _PAINTED.sub("", text)
+    return re.sub(_PAINTED, "", text)
 
 
 def shown(text: str) -> str:
@@ -114,7 +114,7 @@ def shown(text: str) -> str:
     >>> shown("title\x1b]0;x\x07"), shown(colour("failed", "31"))
     ('title\\x1b]0;x\\x07', '\x1b[31mfailed\x1b[0m')
     """
-    return _PAINTED.sub("\x1b[\\1m", printable(_with_context(text)))
+    return re.sub(_PAINTED, "\x1b[\\1m", printable(_with_context(text)))
 
 
 def _with_context(text: str) -> str:
@@ -256,7 +256,7 @@ def filled(text: str, width: int, first: str = "", below: str = "") -> list[str]
     """
     lines, line, used = [], first, columns(first)
     begun = False
-    for space, word in _WORDS.findall(text.expandtabs(4)):
+    for space, word in re.findall(_WORDS, text.expandtabs(4)):
         needed = columns(plain(word))
         if begun and used + len(space) + needed > width:
             lines.append(line)
