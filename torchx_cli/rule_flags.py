@@ -34,6 +34,7 @@ _LOCAL = "local jobs do: -s local_cwd"
 
 LACKS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("stall", "on_stall", "progress"): ("does not detect stalls", _BOTH),
+    ("straggler",): ("does not see the steps of ranks", _BOTH),
     ("time_limit", "notice", "requeue_on", "checkpoint_dir"): (
         "ends no application by a time limit",
         _LOCAL,
@@ -49,16 +50,16 @@ def rule_options(flags: Data) -> dict[str, CfgVal]:
     """Returns the run options of the flags that are given.
 
     Raises:
-        UsageError: the priority is not a number.
+        UsageError: the priority, or the steps of a straggler, are not a number.
     """
     options = without_empty({OPTIONS.get(row.name, row.name): flags[row.name] for row in RULES})
     if "checkpoint_dir" in options:
         options["checkpoint_dir"] = str(expanded(options["checkpoint_dir"]).absolute())
-    if "priority" in options:
+    for name in options.keys() & {"priority", "straggler"}:
         try:
-            options["priority"] = int(options["priority"])
+            options[name] = int(options[name])
         except ValueError:
-            raise UsageError(f'--priority takes an integer, got "{options["priority"]}"') from None
+            raise UsageError(f'--{name} takes an integer, got "{options[name]}"') from None
     return options
 
 

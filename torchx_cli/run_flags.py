@@ -58,7 +58,18 @@ RULES = (
     ),
     Flag("--stall", "TIME", "Report replicas that print nothing for this long, e.g. 10m.", FAILURES),
     Flag("--on-stall", "ACTION", "With --stall: report (default), restart or cancel.", FAILURES),
-    Flag("--progress-regex", "REGEX", "With --stall: count only log lines that match as progress.", FAILURES),
+    Flag(
+        "--progress-regex",
+        "REGEX",
+        "Log lines that count as progress; the first group is the step: 'step (\\d+)'.",
+        FAILURES,
+    ),
+    Flag(
+        "--straggler",
+        "STEPS",
+        "Report ranks that are slower than the others by this many steps, e.g. 20.",
+        FAILURES,
+    ),
     Flag(
         "--preflight",
         "CHECK",
@@ -98,7 +109,7 @@ RECORDED = (
         NOTIFY,
         repeats=True,
     ),
-    Flag("--notify-on", "A,B", "Notify on end, failure, stall (default: end,stall).", NOTIFY),
+    Flag("--notify-on", "A,B", "On end, failure, stall, straggler (default: all but failure).", NOTIFY),
     Flag("--name", "NAME", "Name of the application (default: the component names it).", RECORD),
     Flag(
         "--tag",

@@ -52,8 +52,8 @@ def stalls_of(app_id: str, cfg: Data) -> StallHistory:
         app_id: the application.
         cfg: its run options.
     """
-    paths = own_folder(app_id) if cfg.get("stall") else None
-    if paths is None:
+    paths = own_folder(app_id)
+    if paths is None or not (cfg.get("stall") or cfg.get("straggler")):
         return StallHistory()
     return read_stalls(paths.events)
 

@@ -117,7 +117,7 @@ def to_request(app: AppDef, app_id: str, cfg: RunOptions, builds: Iterable[Image
     job = DockerJob(app_id, builds=list(builds))
     common = {"Privileged": bool(cfg.get("privileged")), "Init": True, "NetworkMode": NETWORK}
     # the engine of another machine cannot mount a file of this one: there, output alone is progress
-    detects_stalls = bool(cfg.get("stall")) and bool(find_address().path)
+    is_near = bool(find_address().path)
     seen, taken = dict[str, str](), set[int]()
     checkpoints = _checkpoints(LimitRule.of(cfg), app, app_id)
     hosts = _hosts(app, app_id)
@@ -150,8 +150,8 @@ def to_request(app: AppDef, app_id: str, cfg: RunOptions, builds: Iterable[Image
             },
         }
         apply_options(body, *_own_options(role))
-        if detects_stalls:
-            heartbeats.mount(body, app_id, len(job.containers))
+        if is_near:
+            heartbeats.mount(body, app_id, len(job.containers), cfg)
         job.containers.append(DockerContainer(name, body))
     return job
 

@@ -114,9 +114,8 @@ def submit(
     record = record_of(engine.address, request.app_id, app, data, home)
 
     def fill(folder: Path) -> None:
-        """Adds the heartbeats, the request and the ticket to the folder of the record."""
-        if cfg.get("stall"):
-            heartbeats.create(folder, len(named))
+        """Adds the heartbeats and steps, the request and the ticket to the folder of the record."""
+        heartbeats.create(folder, len(named), cfg)
         save_request(folder, named)
         if isinstance(reservation, Ticket):
             # whatever the context of the docker command is by then

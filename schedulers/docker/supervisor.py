@@ -57,6 +57,7 @@ with lazy_imports:
     from torchx.schedulers.docker.services import readiness
     from torchx.schedulers.docker.stalls import detection
     from torchx.supervisor import foreign_policies
+    from torchx.supervisor.stragglers import policy as stragglers
 
 POLL_INTERVAL = 30.0
 """Seconds between checks of all containers without an event."""
@@ -414,6 +415,9 @@ def policies_of(
     if rule is not None and journal is not None:
         with suppress(OSError):  # the application runs without
             policies.append(detection.ContainerStalls(rule, engine, job, paths, journal.note))
+    if journal is not None and (rule is not None or job.cfg.get("straggler")):
+        members = [(role.name, replica) for role, replica in job.members]
+        policies += stragglers.policies_of(job.cfg, paths, members, journal.note, time.time)
     if job.cfg.get(POLICIES):
         policies += _foreign(job)
     if job.has_services:

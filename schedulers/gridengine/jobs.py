@@ -20,7 +20,7 @@ from torchx.schedulers.shared.batch.outcome import (
 )
 from torchx.schedulers.shared.batch.paths import path_exists
 from torchx.schedulers.shared.batch.progress import attempts_of, read_script_end
-from torchx.schedulers.shared.batch.record import BatchRecord, Records, parse_key
+from torchx.schedulers.shared.batch.record import BatchRecord, Records
 from torchx.schedulers.shared.owner import user_name
 from torchx.scheduling import pace
 from torchx.scheduling.pace import ALL
@@ -55,11 +55,7 @@ class GridEngineJob(NamedTuple):
 
 def find_record(app_id: str) -> BatchRecord | None:
     """Returns the record of a job, or None."""
-    number, _, token = app_id.partition("@")
-    key = parse_key(number)
-    if key:
-        return Records(ENGINE).find(key, token)
-    return None
+    return Records(ENGINE).of_app(app_id)
 
 
 def find(app_id: str, *, by_files: bool = False) -> GridEngineJob | None:

@@ -148,10 +148,10 @@ class _Converter:
     def _stalled(self, data: Data) -> list[AppEvent]:
         message, ordinals = stall_of(data)
         if not ordinals:
-            return [self._event(data, "stalled", message=message)]
+            return [self._event(data, data["e"], message=message)]
         stalled = [self._attempt({"r": ordinal}) for ordinal in ordinals]
         return [
-            self._event(data, "stalled", ordinal, attempt.number, message) for ordinal, attempt in stalled
+            self._event(data, data["e"], ordinal, attempt.number, message) for ordinal, attempt in stalled
         ]
 
     def _cancel(self, data: Data) -> list[AppEvent]:
@@ -206,6 +206,7 @@ _CONVERT = {
     "notice": _Converter._notice,
     "waiting": _Converter._waiting,
     "stalled": _Converter._stalled,
+    "straggler": _Converter._stalled,
     "cancel": _Converter._cancel,
     "end": _Converter._end,
 }

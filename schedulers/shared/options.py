@@ -15,6 +15,7 @@ from torchx.scheduling.preflight import checks_of
 from torchx.scheduling.stalls import LONGEST, StallRule
 from torchx.settings import POLICIES
 from torchx.specs.run_options import RunOptions, runopt, runopts
+from torchx.stragglers.record import STRAGGLER, StragglerRule
 from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
 
@@ -55,6 +56,7 @@ SHARED: Mapping[str, runopt] = {
     ),
     "reserve": runopt(False, bool, False, "reserve CPUs and memory too, and wait until they are free"),
     "priority": runopt(0, int, False, "priority in this machine's queue; higher starts first"),
+    STRAGGLER: runopt(None, int, False, "report ranks slower than the others by this many steps, e.g. 20"),
     "no_wait": runopt(False, bool, False, "fail if the resources are not free, instead of queueing"),
     LIMIT_NAME: LIMIT,
     "quiet": runopt(False, bool, False, "hide the progress of pulls, builds and pushes"),
@@ -67,7 +69,18 @@ LIMITS = ("time_limit", "notice", "requeue_on", "checkpoint_dir")
 
 LOCAL = (
     *("grace_period", "fail_fast", "retry_backoff", "retry_on", "no_retry_on", "stall", "on_stall"),
-    *("progress", POLICIES, *LIMITS, LIMIT_NAME, "reserve", "preflight", "setup_once", PRIORITY, NO_WAIT),
+    *(
+        "progress",
+        STRAGGLER,
+        POLICIES,
+        *LIMITS,
+        LIMIT_NAME,
+        "reserve",
+        "preflight",
+        "setup_once",
+        PRIORITY,
+        NO_WAIT,
+    ),
 )
 """The options of the engines whose supervisors run on this machine."""
 
@@ -142,6 +155,7 @@ def check_shared(
         if "\0" in str(cfg.get(option)):
             raise RunOptionError(option, f"of {scheduler} contains a zero byte")
     StallRule.of(cfg)
+    StragglerRule.of(cfg)
     checks_of(cfg)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from torchx import json_shape
 from torchx.jobs.events import read_events
 from torchx.scheduling.stalls import StallReport, stalled_for
+from torchx.stragglers.record import STRAGGLER
 
 STALLED, PROGRESS, CANCEL = "stalled", "progress", "cancel"
 """The events about stalls."""
@@ -27,12 +28,14 @@ class StallHistory(NamedTuple):
         since: while it makes no progress: the time of the last progress.
         step: the last step, if it is known.
         cancelled: the reason if it was cancelled as it was stalled.
+        folder: the folder of the application.
     """
 
     reports: tuple[StallReport, ...] = ()
     since: float | None = None
     step: int | None = None
     cancelled: str = ""
+    folder: Path | None = None
 
     @property
     def message(self) -> str:
@@ -70,8 +73,11 @@ def read_stalls(path: Path) -> StallHistory:
                 if event["e"] == STALLED:
                     at, since, step = json_shape.read(_Stalled, event, "event")
                     reports.append(StallReport(at, *stall_of(event)))
+                elif event["e"] == STRAGGLER:
+                    at = json_shape.timestamp(event["t"], "t")
+                    reports.append(StallReport(at, *stall_of(event), STRAGGLER))
                 elif event["e"] == PROGRESS:
                     since = step = None
                 elif event["e"] == CANCEL:
                     cancelled = json_shape.text(event["why"], "why")
-    return StallHistory(tuple(reports), since, step, cancelled)
+    return StallHistory(tuple(reports), since, step, cancelled, path.parent)

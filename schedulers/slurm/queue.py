@@ -150,11 +150,7 @@ def require_own(job: SlurmJob, verb: str) -> None:
 
 def find_record(app_id: str) -> BatchRecord | None:
     """Returns the record of a job, or None."""
-    number, _, token = app_id.partition("@")
-    key = parse_key(number)
-    if key:
-        return Records("slurm").find(key, token)
-    return None
+    return Records("slurm").of_app(app_id)
 
 
 def _find_by_mark(queue: Iterable[JobFacts], records: Records) -> BatchRecord | None:
@@ -245,21 +241,16 @@ def _begin_listing(all_users: bool) -> Callable[[], dict[str, list[JobFacts]]]:
     return answer
 
 
-def account(records: Sequence[BatchRecord], *flags: str) -> str:
-    """Returns the output of sacct on jobs; empty if the accounting is missing or does not respond."""
+def query_accounting(records: Sequence[BatchRecord]) -> list[JobFacts]:
+    """Returns the facts of sacct on jobs; none if the accounting is missing or does not respond."""
+    between = separator()
     first = min(record.submitted_at for record in records)
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(max(first - 60, 0)))
-    argv = ["sacct", "--noheader", "--parsable2", f"--starttime={since}", *flags]
+    argv = ["sacct", "--noheader", "--parsable2", f"--starttime={since}", "--allocations"]
+    argv += [f"--format={ACCOUNT_FORMAT}", f"--delimiter={between}"]
     if len(records) <= MAX_IDS:
         argv.append("--jobs=" + ",".join(record.key for record in records))
-    return client.answer(argv)
-
-
-def query_accounting(records: Sequence[BatchRecord]) -> list[JobFacts]:
-    """Returns the facts of sacct on jobs; see :func:`account`."""
-    between = separator()
-    output = account(records, "--allocations", f"--format={ACCOUNT_FORMAT}", f"--delimiter={between}")
-    return read_account(output, between)
+    return read_account(client.answer(argv), between)
 
 
 def _query_accounts(names: Collection[str]) -> dict[str, list[JobFacts]]:

@@ -11,10 +11,10 @@ from torchx.schedulers.shared.batch.scheduler import BatchScheduler
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 
 with lazy_imports:
+    from torchx.schedulers.shared.batch.measurement import reader
     from torchx.schedulers.slurm import cancel as slurm_cancel
     from torchx.schedulers.slurm import checks, commands, doctor, options, queue, request, status, submit
     from torchx.schedulers.slurm import exec as slurm_exec
-    from torchx.schedulers.slurm import measurement as slurm_measurement
     from torchx.schedulers.slurm import stacks as slurm_stacks
     from torchx.schedulers.slurm import wait as slurm_wait
     from torchx.schedulers.slurm.sweeps import cancel as array_cancel
@@ -114,10 +114,6 @@ class SlurmScheduler(BatchScheduler["SlurmRequest"]):
 
         return status.list_apps(cfg)
 
-    def usage(self, app_id: str) -> AppUsage | None:
-        """Returns the measurements of an application, or None if there are none."""
-        return slurm_measurement.usage(app_id)
-
     def stacks(
         self, app_id: str, replicas: Collection[str] | None, ranks: Collection[int] | None, native: bool
     ) -> AppStacks:
@@ -152,7 +148,7 @@ class SlurmScheduler(BatchScheduler["SlurmRequest"]):
 
     def usage_many(self, app_ids: Collection[str]) -> Mapping[str, AppUsage]:
         """Returns the measurements of ended runs."""
-        return array_states.usage_many(app_ids)
+        return reader.usage_many("slurm", app_ids)
 
     def cancel_many(self, app_ids: Collection[str], *, now: bool = False) -> None:
         """Cancels runs."""

@@ -55,6 +55,7 @@ MEANINGS = """
 --notify-on          kinds of notifications
 --older-than         minimum age
 --on-stall           the reaction to a stall
+--straggler          the steps by which a slow rank is behind
 --once               at most one application of this name
 -o --output          the form of the output
 --parent-run-id --parent_run_id  the parent run

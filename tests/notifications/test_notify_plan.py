@@ -43,7 +43,7 @@ def test_invalid_targets_are_errors_without_secrets(target: str, message: str) -
 def test_kinds_are_checked() -> None:
     with pytest.raises(UsageError) as caught:
         Notify(["cmd:true"], ["ends"])
-    assert caught.value.hint == "did you mean `end`?   kinds: end, failure, stall"
+    assert caught.value.hint == "did you mean `end`?   kinds: end, failure, stall, straggler"
     with pytest.raises(UsageError):
         Notify(["cmd:true"], [])
     with pytest.raises(UsageError):

@@ -18,6 +18,7 @@ from torchx.distributed.notice import ending as ending
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.stragglers import slots
 
 with lazy_imports:
     from torchx.distributed import recorder
@@ -155,31 +156,47 @@ def _first(mine: bool) -> Iterator[None]:
 
 
 _heartbeat: tuple[memoryview, int] | None = None
+_steps: tuple[memoryview, int] | None = None
 _looked = False
 
 
 def beat(step: int = -1) -> None:
-    """Reports progress, for the detection of stalls (``torchx run --stall 10m``).
+    """Reports progress, for the detection of stalls and stragglers (``torchx run --stall 10m``).
 
-    It takes a fraction of a microsecond, so it can be called in each step. Without ``--stall`` it does
-    nothing.
+    It takes a fraction of a microsecond, so it can be called in each step. Without ``--stall`` and
+    ``--straggler`` it does nothing. If the ranks wait for each other in each step, call it before they do:
+    then ``torchx status`` shows which rank is late.
 
     Args:
-        step: the number of the step, which ``torchx status`` shows if the application stalls; negative for
-            none.
+        step: the number of the step, which ``torchx status`` shows; negative for none.
     """
-    found = _heartbeat if _looked else _find_heartbeat()
-    if found is not None:
-        slots, at = found
-        slots[at] = time.monotonic_ns()
-        slots[at + 1] = step
+    if not _looked:
+        _find_memory()
+    now = time.monotonic_ns()
+    if _heartbeat is not None:
+        memory, at = _heartbeat
+        memory[at] = now
+        memory[at + 1] = step
+    if _steps is not None and step >= 0:
+        memory, at = _steps
+        at += step % slots.KEPT * 2
+        memory[at + 1] = -1  # a reader ignores the slot until it is complete
+        memory[at] = now
+        memory[at + 1] = step
 
 
-def _find_heartbeat() -> tuple[memoryview, int] | None:
+def _find_memory() -> None:
     """Opens the shared memory that the supervisor of the job reads."""
-    global _heartbeat, _looked
+    global _heartbeat, _steps, _looked
     _looked = True
-    offset, _, path = os.environ.get(settings.TORCHX_HEARTBEAT, "").partition(":")
+    _heartbeat = _memory_of(settings.TORCHX_HEARTBEAT, 0)
+    if local_rank() < slots.RANKS:
+        _steps = _memory_of(slots.VARIABLE, local_rank() * slots.RING)
+
+
+def _memory_of(variable: str, inside: int) -> tuple[memoryview, int] | None:
+    """Returns the memory that a variable names, and the index at some bytes after its offset."""
+    offset, _, path = os.environ.get(variable, "").partition(":")
     if path and offset.isdigit():
         try:
             # in a container it may belong to another user
@@ -190,9 +207,10 @@ def _find_heartbeat() -> tuple[memoryview, int] | None:
                 os.close(descriptor)
         except (OSError, ValueError):  # the job has ended
             return None
-        if int(offset) // 8 + 1 < len(shared):
-            _heartbeat = shared, int(offset) // 8
-    return _heartbeat
+        index = (int(offset) + inside) // 8
+        if index + 1 < len(shared):
+            return shared, index
+    return None
 
 
 def _number(name: str, alone: int) -> int:

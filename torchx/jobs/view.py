@@ -463,6 +463,7 @@ _FOLD: dict[str, _Reader] = {
     "requeue": (_requeue, {"n": _POSITIVE}, ()),
     "notice": (_notice, _MESSAGE, _MESSAGE),
     "waiting": (_notice, _MESSAGE, _MESSAGE),
+    "straggler": (_notice, _MESSAGE, ()),
     "stalled": (
         _stalled,
         {

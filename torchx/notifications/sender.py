@@ -26,11 +26,11 @@ from torchx.notifications.delivery import Result, deliver
 from torchx.notifications.launch import MODULE
 from torchx.notifications.payload import payload_of_job
 from torchx.notifications.store import (
+    EARLY,
     FAILED,
     INTERRUPTED,
     RETRY,
     SENDING,
-    STALL,
     UNKNOWN,
     Key,
     Store,
@@ -168,8 +168,8 @@ def main(argv: list[str]) -> None:
     with contextlib.suppress(OSError, TorchxError):  # the job was removed
         view = load(paths)
         stalls = []
-        if event == STALL:
-            stalls = [e for e in read_events(paths.events) if e["e"] == "stalled"]
+        if event in EARLY:
+            stalls = [e for e in read_events(paths.events) if e["e"] == EARLY[event]]
         message = ""
         if stalls:
             message = str(stalls[-1].get("msg", ""))

@@ -29,8 +29,9 @@ SCHEMA = 1
 LARGEST = 1 << 24
 """Maximum bytes of a file."""
 
-END, STALL = "end", "stall"
-"""The events that are notified of."""
+END = "end"
+EARLY = {"stall": "stalled", "straggler": "straggler"}
+"""The notifications before the end, and the events that they are about."""
 
 PLANNED = "planned"
 SENDING, DELIVERED, RETRY, FAILED, UNKNOWN = "sending", "delivered", "retry", "failed", "unknown"
@@ -61,8 +62,8 @@ def due_kind(on: Collection[str], event: str, state: str) -> str | None:
     >>> due_kind(["failure", "stall"], "end", "SUCCEEDED"), due_kind(["stall"], "stall", "RUNNING")
     (None, 'stall')
     """
-    if event == STALL:
-        kinds: tuple[str, ...] = (STALL,)
+    if event in EARLY:
+        kinds: tuple[str, ...] = (event,)
     else:
         kinds = (END, "failure")
     if state != "FAILED":
@@ -76,7 +77,7 @@ class Delivery:
 
     Attributes:
         target: its target, without secrets.
-        kind: end, failure or stall.
+        kind: end, failure, stall or straggler.
         state: ``planned``, ``sending``, ``retry`` (not delivered yet),
             ``delivered``, ``failed`` or ``unknown``.
         at: the time of the last try.
@@ -256,7 +257,7 @@ class Store:
         at = datetime.fromtimestamp(step.at, timezone.utc).astimezone()
         state, message = step.step, step.message
         if state == SENDING:
-            alive = self.is_sending(STALL if kind == STALL else END)
+            alive = self.is_sending(kind if kind in EARLY else END)
             if alive:
                 message = BEING_SENT
             else:

@@ -591,12 +591,13 @@ class Runner:
 
     def _schedule(self, scheduler: str, dryrun_info: AnyDryRunInfo) -> str:
         engine = self.scheduler(scheduler)
+        watches = any(map(dryrun_info.cfg.get, ("stall", "straggler")))
         if engine.sends_notifications:
             plan = None
         else:
             plan = dryrun_info.notify
         if plan is not None:
-            notifications.check(plan, scheduler, stalls=bool(dryrun_info.cfg.get("stall")))
+            notifications.check(plan, scheduler, stalls=watches)
         if dryrun_info.app is not None:
             runner_prepare.require_scripts(dryrun_info.app, engine)
         with self._event("schedule", scheduler, app=dryrun_info.app, cfg=dryrun_info.cfg) as call:
@@ -616,7 +617,7 @@ class Runner:
         with as_note(dryrun_info.notes, lost):
             watched = isinstance(engine, NeedsWatcher) and engine.needs_watcher(dryrun_info)
             if plan is not None or watched:
-                notifications.request(self, handle, plan, stalls=bool(dryrun_info.cfg.get("stall")))
+                notifications.request(self, handle, plan, stalls=watches)
         return handle
 
     def build_workspace(

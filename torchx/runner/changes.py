@@ -163,14 +163,14 @@ def _of_replicas(described: DescribeAppResponse, begin: datetime, clock: _Clock)
 
 
 def _of_stalls(described: DescribeAppResponse, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:
-    """Yields the reports of stalled replicas."""
+    """Yields the reports of stalled and slow replicas."""
     members = [(replica.role, replica.id) for replica in described.replicas]
     for report in described.stalls:
         reported = datetime.fromtimestamp(report.at, timezone.utc)
         stalled: list[tuple[str, int | None, int | None]]
         stalled = [(*members[n], None) for n in report.replicas if n < len(members)]
         for source in stalled or [("", None, None)]:
-            yield clock.event("stalled", reported, begin, source, report.message)
+            yield clock.event(report.kind, reported, begin, source, report.message)
 
 
 def _of_end(described: DescribeAppResponse, last: datetime, clock: _Clock) -> Iterator[AppEvent]:

@@ -11,7 +11,7 @@ from torchx.errors import StateError, TorchxError, UsageError
 from torchx.jobs.paths import Home, state_home, user_home
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
-from torchx.notifications.store import END, PLANNED, STALL, Delivery, Store, due_kind
+from torchx.notifications.store import EARLY, END, PLANNED, Delivery, Store, due_kind
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.notify import Notify
 from torchx.specs.status import AppState, is_terminal
@@ -35,10 +35,10 @@ def check(plan: Notify, scheduler: str, *, stalls: bool = False) -> None:
         stalls: whether stalls of the application are detected.
 
     Raises:
-        UsageError: they cannot: only stalls are requested, and none are detected.
+        UsageError: they cannot: only stalls or stragglers are requested, and none are detected.
     """
-    if set(plan.on) <= {STALL} and not stalls:
-        hint = "--stall on local schedulers and local_docker, or --notify-on end or failure"
+    if set(plan.on) <= set(EARLY) and not stalls:
+        hint = "--stall or --straggler, or --notify-on end or failure"
         raise UsageError(f"{scheduler} records no stalls to notify of", hint=hint)
 
 
@@ -56,7 +56,7 @@ def request(runner: Host, handle: str, plan: Notify | None, *, stalls: bool = Fa
     """
     state_home()
     targets, on = ((), ()) if plan is None else (plan.targets, plan.on)
-    plan = Notify.recorded(targets, [kind for kind in on if kind != STALL or stalls])
+    plan = Notify.recorded(targets, [kind for kind in on if kind not in EARLY or stalls])
     store = Store(runner._notifications_folder(handle))
     try:
         store.create(plan, handle)
@@ -94,7 +94,7 @@ def resume(runner: Host, handle: str, state: AppState) -> None:
     store = Store(runner._notifications_folder(handle))
     planned = store.plan()
     retries = planned is not None and not planned[0].targets and not is_terminal(state)
-    final = all(each.is_final for each in left(runner, handle, state) if each.kind != STALL)
+    final = all(each.is_final for each in left(runner, handle, state) if each.kind not in EARLY)
     if store.is_sending(END) or (final and not retries):
         return
     if not runner._sends_notifications(handle):

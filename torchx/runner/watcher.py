@@ -21,7 +21,7 @@ from torchx.errors import StateError, TorchxError
 from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine.outage import Outage
-from torchx.notifications.store import END, STALL, Store
+from torchx.notifications.store import EARLY, END, Store
 from torchx.scheduling.responses import DescribeAppResponse, epoch_seconds
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import code_of, is_terminal
@@ -82,27 +82,29 @@ def watch(store: Store, handle: str, restart: Callable[[float], NoReturn] | None
 
 
 def _notify_of_stalls(store: Store, handle: str) -> None:
-    """Starts a thread that notifies of the first stall, if that is planned."""
+    """Starts a thread that notifies of the first stall and the first straggler, if that is planned."""
     planned = store.plan()
-    if planned is not None and STALL in planned[0].on:
-        threading.Thread(target=_watch_stalls, args=(store, handle), daemon=True).start()
+    kinds = {kind for kind in EARLY if planned is not None and kind in planned[0].on}
+    if kinds:
+        threading.Thread(target=_watch_stalls, args=(store, handle, kinds), daemon=True).start()
 
 
-def _watch_stalls(store: Store, handle: str) -> None:
+def _watch_stalls(store: Store, handle: str, kinds: set[str]) -> None:
     with api.get_runner(parse_app_handle(handle).session_name) as runner:
         if runner.scheduler_of(handle).on_this_machine:
             interval = NEARBY
         else:
             interval = REMOTE
-        while store.folder.exists():
+        while kinds and store.folder.exists():
             with suppress(TorchxError, OSError):
                 described = runner.description(handle, brief=True)
                 if described is None:
                     return
-                if described.stalls and not is_terminal(described.state):
-                    payload = payload_of(handle, described, described.stalls[-1].message)
-                    sender.Sender(store, STALL, payload).run()
-                    return
+                reports = {} if is_terminal(described.state) else {r.kind: r for r in described.stalls}
+                for kind in [kind for kind in kinds if EARLY[kind] in reports]:
+                    kinds.remove(kind)
+                    payload = payload_of(handle, described, reports[EARLY[kind]].message)
+                    sender.Sender(store, kind, payload).run()
             time.sleep(interval)
 
 

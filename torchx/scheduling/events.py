@@ -8,8 +8,8 @@ from datetime import datetime
 from torchx.json_limits import Data
 
 KINDS = (
-    "submitted", "waiting", "started", "ready", "retry", "notice", "requeued", "stalled", "cancelled",
-    "measured", "ended",
+    "submitted", "waiting", "started", "ready", "retry", "notice", "requeued", "stalled", "straggler",
+    "cancelled", "measured", "ended",
 )  # fmt: skip
 """The kinds of events. A newer version, or the scheduler of a plugin, may report others."""
 
@@ -33,6 +33,7 @@ class AppEvent:
     notice    the programs were notified of the end of their run
     requeued  a run has ended by a time limit or a preemption, and the next one begins
     stalled   the replica makes no progress
+    straggler a rank of the replica is slower than the others
     cancelled its cancellation was requested
     measured  the largest peak memory of a replica, if one was measured
     ended     with a replica: an attempt has ended; without: the application has ended

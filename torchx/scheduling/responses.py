@@ -26,6 +26,8 @@ with lazy_imports:
     from torchx.specs import app as specs_app
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torchx.scheduling.query import AppQuery
     from torchx.scheduling.stalls import StallReport
     from torchx.specs.app import Role
@@ -62,6 +64,7 @@ class DescribeAppResponse:
             a job whose supervisor died; the runner calls it then.
         stalls: the reported stalls, unless the engine records them as events.
         report_dir: the folder with the stacks at the last stall, if they are on this machine.
+        steps_dir: the folder with the progress of ranks that report steps, if it is on this machine.
         owner: the other user that it belongs to, so that its replicas are not known; empty for the caller.
         cause: the cause of the state, if the engine or the supervisor knows it.
     """
@@ -87,6 +90,7 @@ class DescribeAppResponse:
     run: int = 1
     stalls: Sequence[StallReport] = ()
     report_dir: str | None = None
+    steps_dir: Path | None = None
     owner: str = ""
     cause: EndCause | None = None
 

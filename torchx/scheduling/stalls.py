@@ -51,7 +51,7 @@ class StallRule(NamedTuple):
         stall, action, progress = (cfg.get(name) for name in ("stall", "on_stall", "progress"))
         if stall is None:
             for name, value in (("on_stall", action), ("progress", progress)):
-                if value is not None:
+                if value is not None and (name != "progress" or cfg.get("straggler") is None):
                     raise RunOptionError(
                         name, "requires a stall limit", "e.g. --stall 10m, or the run option stall=10m"
                     )
@@ -130,17 +130,19 @@ def seconds(name: str, given: float | str) -> float:
 
 
 class StallReport(NamedTuple):
-    """A stall that was reported.
+    """A stall or a straggler that was reported.
 
     Attributes:
         at: the time of the report, seconds since the epoch.
         message: the message.
         replicas: the ordinals of the replicas that make no progress; empty if they were not recorded.
+        kind: the kind of its event: stalled, or straggler for a slow rank.
     """
 
     at: float
     message: str
     replicas: Sequence[int] = ()
+    kind: str = "stalled"
 
 
 def stalled_for(since: float, step: int | None, now: float) -> str:

@@ -15,10 +15,10 @@ from torchx.suggestions import did_you_mean
 
 __all__ = ["Notify"]
 
-KINDS = ("end", "failure", "stall")
-"""The kinds of notifications: the application has ended, has failed, or makes no progress."""
+KINDS = ("end", "failure", "stall", "straggler")
+"""The kinds of notifications: the application has ended, has failed, is stalled, or has a slow rank."""
 
-DEFAULT_KINDS = ("end", "stall")
+DEFAULT_KINDS = ("end", "stall", "straggler")
 COMMAND = "cmd:"
 PLACEHOLDERS = ("name", "state", "handle", "app", "message", "exit_code")
 """The names in braces that are replaced in an argument of a command."""
@@ -43,7 +43,7 @@ class Notify:
         targets: where to send them: URLs, which get JSON by POST, and commands as ``cmd:PROGRAM ARGS``, which
             run without a shell. ``{name}``, ``{state}``, ``{handle}``, ``{app}``, ``{message}`` and
             ``{exit_code}`` in an argument of a command are replaced.
-        on: the kinds: ``end``, ``failure`` and ``stall``.
+        on: the kinds: ``end``, ``failure``, ``stall`` and ``straggler``.
 
     Raises:
         UsageError: a target or a kind is invalid.

@@ -19,6 +19,7 @@ with lazy_imports:
     from torchx.supervisor import foreign_policies, retry_causes
     from torchx.supervisor.services import readiness
     from torchx.supervisor.stalls import job as job_stalls
+    from torchx.supervisor.stragglers import policy as stragglers
 
 
 def policies_of(
@@ -48,6 +49,9 @@ def policies_of(
     rule = rule_of(record.cfg)
     if rule is not None:
         policies.append(job_stalls.JobStalls(rule, record, paths, replicas, gang, note, clock.now))
+    if rule is not None or record.cfg.get("straggler"):
+        members = [(role.name, replica) for _, role, replica in record.replicas()]
+        policies += stragglers.policies_of(record.cfg, paths, members, note, clock.now)
     if any(role.service is not None for role in record.roles):
         policies.append(readiness.Readiness(record, replicas, gang, note))
     if record.policies:

@@ -26,6 +26,8 @@ with lazy_imports:
     from torchx.runner import first_failure, notifications, ranks
     from torchx.scheduling import checks
     from torchx.specs import app_metadata
+    from torchx.stragglers import record as steps_record
+    from torchx.stragglers import text as steps_text
     from torchx_cli.commands import describe
     from torchx_cli.sweep import status as sweeping_status
     from torchx_cli.terminal import measurement_text, rank_text, times, watch
@@ -113,6 +115,7 @@ def _data(
         "first_failure": mask(first_failure.failure_data(runner, handle, status)),
         **mask(notes),
         **measurement_text.usage_data(runner, handle),
+        "steps": mask(steps_record.to_json(described.steps_dir)),
         "notifications": mask([delivery_data(each) for each in deliveries]),
     }
     if with_ranks:
@@ -134,10 +137,11 @@ def _lines(
         usage = usage_of(runner, handle, watched=watched)
     line, notable = measurement_text.usage_line(usage), measurement_text.notable(usage)
     lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes, usage=line, notable=notable)
-    labels = (
+    labels = [
         ("tags", tags_text(app_metadata.tags_of(described.metadata))),
         ("note", app_metadata.note_of(described.metadata)),
-    )
+        *(("steps", line) for line in steps_text.lines_of(described.steps_dir)),
+    ]
     lines += [f"{name}  {wrap_value(text, 6, sys.stdout)}" for name, text in labels if text]
     if status.report_dir and status.state is AppState.RUNNING and status.cause is EndCause.STALLED:
         lines += stall_lines(status.report_dir, short_name(runner, handle))

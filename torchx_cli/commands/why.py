@@ -11,6 +11,7 @@ import typer
 from torchx.errors import TorchxError
 from torchx.runner.why.data import as_data
 from torchx.runner.why.explain import Difference, Explanation, explain
+from torchx.stragglers import text as steps_text
 from torchx_cli.applications import find, short_name
 from torchx_cli.door import feature
 from torchx_cli.flags import Handle, Json, Output
@@ -52,7 +53,7 @@ def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = F
         if explained.success is not None:
             explained.differences = list(_differences(runner, explained.success, full))
     remember(described.roles)
-    data = mask(as_data(explained))
+    data = mask({**as_data(explained), "steps": steps_text.lines_of(described.steps_dir)})
     if form == "text":
         say("\n".join(_lines(data, explained, noun)))
     else:
@@ -99,6 +100,8 @@ def _lines(data: Object, made: Explanation, noun: str) -> list[str]:
     lines += _part(f"{noun}s", counts if sum(data["replicas"].values()) > 1 else "")
     lines += _part("last output", written(made.last_output, ago))
     lines += _part("usage", measurement_text.usage_line(made.usage))
+    for line in data["steps"]:
+        lines += _part("steps", line)
     if data["lines"]:
         lines += _part("last lines", " ")
     for line in data["lines"]:

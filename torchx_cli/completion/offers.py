@@ -82,7 +82,7 @@ _FORMATS = {"results": ("csv", "json", "yaml"), "log": ("json",), "events": ("js
 
 _LISTS = {
     "state": ("running", "failed", "succeeded", "cancelled", "pending"),
-    "notify_on": ("end", "failure", "stall"),
+    "notify_on": ("end", "failure", "stall", "straggler"),
     "show": ("rank0", "last", "all"),
 }
 """Flag -> the items of its list."""

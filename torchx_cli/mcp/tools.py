@@ -43,7 +43,7 @@ _SUBMITTED = "Returns its handle without waiting: call `wait` next."
 _RECORD = "name once tag note notify notify_on"
 _SUBMISSION = f"""
 scheduler scheduler_args env env_file secret workspace each zip at_once after retry_on no_retry_on
-stall on_stall preflight time_limit warn_before requeue checkpoint_dir {_RECORD}
+stall on_stall straggler preflight time_limit warn_before requeue checkpoint_dir {_RECORD}
 """
 
 TOOLS: dict[str, Tool] = {

@@ -14,6 +14,7 @@ from torchx.runner import first_failure
 from torchx.runner import sweeps as runner_sweeps
 from torchx.runner.why.explain import rerun_command
 from torchx.scheduling.responses import status_of
+from torchx.stragglers import text
 from torchx.sweeps import results
 from torchx_cli.applications import short_name
 from torchx_cli.sweep.table import rows_of
@@ -57,6 +58,7 @@ def collect(
     }
     data["failure"] = _failure(runner, handle, described, name)
     data["usage"], data["usage_error"] = _usage(runner, handle)
+    data["steps"] = mask_text("\n".join(text.lines_of(described.steps_dir)))
     data["runs"], data["metrics"] = [], {}
     if runner.scheduler_of(handle).has_runs:
         sweep = runner_sweeps.sweep_of(runner, handle, described)

@@ -197,6 +197,7 @@ def _details(data: Data) -> list[Element]:
                 ("see", data["ui_url"] or ""),
                 ("run it again", _code(data["commands"]["again"])),
                 ("its log", _code(data["commands"]["log"])),
+                ("steps", data["steps"]),
                 ("reported", _when(data["made_at"])),
             ]
         ),

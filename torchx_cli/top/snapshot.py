@@ -19,6 +19,7 @@ from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import Member, is_terminal
+from torchx.stragglers import record
 from torchx_cli.applications import identity
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.status_text import how_ended
@@ -158,6 +159,7 @@ class AppRows:
             **identity(self.handle),
             "state": self.state,
             "replicas": [replica.to_json() for replica in self.replicas],
+            "steps": record.to_json(getattr(self.description, "steps_dir", None)),
         }
 
 

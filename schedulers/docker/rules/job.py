@@ -100,7 +100,7 @@ class Job:
     def needs_supervisor(self) -> bool:
         """Whether the end of a replica may require an action that the engine does not take itself."""
         retried = any(role.max_retries and role.policy != BY_ENGINE for role in self.roles)
-        watched = self.limits.limit is not None or bool(self.cfg.get("stall") or self.cfg.get("policies"))
+        watched = self.limits.limit is not None or any(map(self.cfg.get, ("stall", "straggler", "policies")))
         return retried or watched or self.has_services or (self.fail_fast and len(self.members) > 1)
 
 

@@ -191,6 +191,14 @@ class Records:
         records = [self._read(name) for name in self._names() if name.startswith(prefix)]
         return max(records, key=lambda record: record.submitted_at, default=None)
 
+    def of_app(self, app_id: str) -> BatchRecord | None:
+        """Returns the record of the job with an id as in handles, or None."""
+        number, _, token = app_id.partition("@")
+        key = parse_key(number)
+        if key:
+            return self.find(key, token)
+        return None
+
     def all(self) -> Iterator[BatchRecord]:
         """Yields all records; ``damage`` is set in those that cannot be read."""
         for name in self._names():

@@ -19,6 +19,7 @@ from torchx.specs.status import is_terminal
 
 with lazy_imports:
     from torchx.schedulers.shared.batch import attempts, logs
+    from torchx.schedulers.shared.batch.measurement import reader
     from torchx.specs import serialize
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from torchx.schedulers.shared.batch.record import BatchRecord
     from torchx.schedulers.shared.batch.wait import Watch
     from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.measurement import AppUsage
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -151,6 +153,16 @@ class BatchScheduler(Scheduler[R]):
                 return True
             record = job.record
         return self._watch(record).wait(timeout)
+
+    def usage(self, app_id: str) -> AppUsage | None:
+        """Returns the measurements of an application; None without any."""
+        record = self._find_record(app_id)
+        if record is None:
+            job = self._find(app_id)
+            record = job and job.record
+        if record is None or record.damage:
+            return None
+        return reader.usage_of(record)
 
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a job, within that of its logs."""

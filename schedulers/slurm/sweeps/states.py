@@ -1,19 +1,13 @@
-"""States and measurements of many jobs, in one query each."""
+"""States of many jobs, in one query."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
-from torchx.json_limits import without_none
 from torchx.schedulers.shared.batch.record import Records, parse_key
-from torchx.schedulers.slurm import measurement as slurm_measurement
 from torchx.schedulers.slurm.queue import SlurmJob, jobs_of, query_all_jobs
 from torchx.schedulers.slurm.status import describe
 from torchx.scheduling.base import DescribeAppResponse
-
-if TYPE_CHECKING:
-    from torchx.scheduling.measurement import AppUsage
 
 
 def find_many(app_ids: Iterable[str]) -> dict[str, SlurmJob]:
@@ -32,14 +26,3 @@ def glance_many(app_ids: Collection[str]) -> dict[str, DescribeAppResponse]:
     """Returns the status of jobs, without their roles, by their ids; unknown ones are left out."""
     found = find_many(app_ids)
     return {app_id: describe(job.record, app_id, job.outcome, job.queue) for app_id, job in found.items()}
-
-
-def usage_many(app_ids: Collection[str]) -> dict[str, AppUsage]:
-    """Returns the measurements of ended jobs, by their ids; those without any are left out."""
-    records = {record.key: record for record in Records("slurm").of(app_ids).values()}
-    if not records:
-        return {}
-    lines = slurm_measurement.lines_by_job(slurm_measurement.steps_of([*records.values()]))
-    steps = {key: slurm_measurement.read_steps(lines.get(key, "")) for key in records}
-    found = {key: slurm_measurement.usage_of(record, steps[key]) for key, record in records.items()}
-    return without_none(found)

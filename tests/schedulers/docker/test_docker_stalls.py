@@ -180,8 +180,8 @@ def test_without_stall_nothing_is_mounted() -> None:
         )
     assert "Mounts" not in plain["HostConfig"]
     assert not [line for line in plain["Env"] if line.startswith("TORCHX_HEARTBEAT")]
-    (mount,) = watched["HostConfig"]["Mounts"]
-    assert mount["Target"] == "/run/torchx/heartbeats"
+    targets = [mount["Target"] for mount in watched["HostConfig"]["Mounts"]]
+    assert targets == ["/run/torchx/heartbeats", "/run/torchx/steps"]
     assert "TORCHX_HEARTBEAT=0:/run/torchx/heartbeats" in watched["Env"]
 
 

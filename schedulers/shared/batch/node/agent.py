@@ -14,6 +14,7 @@ import struct
 import sys
 import time
 
+from torchx.schedulers.shared.batch.measurement.meter import USAGE, Meter
 from torchx.schedulers.shared.batch.node.program import Program
 
 TYPE_CHECKING = False  # `typing` and other large modules are not imported: a node may run hundreds of agents
@@ -234,8 +235,10 @@ def main(
         received.append(signal.SIGTERM)
         process.terminate()
     end_of_program = End(service, received, grace, kills)
-    status = follow(process, output, gathered, service, received, end_of_program)
+    meter = Meter(process.pid, lambda **values: record(os.path.join(path, USAGE), **values))
+    status = follow(process, output, gathered, service, received, end_of_program, meter.measure)
     facts["ended_at"] = time.time()
+    facts["usage"] = meter.totals()
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
     if is_being_ended(status, service, received) and not received:
         received.append(signal.SIGTERM)
@@ -329,6 +332,7 @@ def follow(
     service: "Any" = None,
     received: "Any" = (),
     end: "Any" = None,
+    measure: "Any" = None,
 ) -> int:
     """Reads output until the program has ended and its output is closed; checks a service meanwhile.
 
@@ -342,6 +346,7 @@ def follow(
         service: the checks of a service; None without.
         received: the signals received so far.
         end: the end of the program by its job.
+        measure: called with the time, measures the program; None without measurements.
     """
     end = end or End(service, received, 0.0)
     poll, streams = select.epoll(), {process.stdout: 1, process.stderr: 2}  # it keeps the order of output
@@ -373,6 +378,8 @@ def follow(
             quiet_since, ended = now, process.poll() is not None
             if service is not None and not ended:
                 service.check(process)
+            if measure is not None and not ended:
+                measure(now)
             if end.is_over(now):
                 process.kill()
         elif end.is_over(now) or (not ready and now - quiet_since > DRAIN):

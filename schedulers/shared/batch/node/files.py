@@ -10,7 +10,7 @@ import torchx
 _ROOT = Path(torchx.__file__).parent
 _HERE = "schedulers/shared/batch/node"
 _COPIES = {
-    "agent.py": (f"{_HERE}/program.py",),
+    "agent.py": (f"{_HERE}/program.py", "schedulers/shared/batch/measurement/meter.py"),
     "judge.py": ("scheduling/patterns.py", "scheduling/failure_causes.py", "scheduling/retry_rules.py"),
     "readiness.py": (
         "services/__init__.py",

@@ -1,0 +1,1 @@
+"""Slow ranks: the steps that ranks report, their comparison, and the record of both."""
