@@ -47,6 +47,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.leases",
         "torchx.scheduling",
         "torchx.services",
+        "torchx.stragglers",
         "torchx.workspace",
         "torchx.tracker",
         "torchx.runtime",
