@@ -13,7 +13,6 @@ from torchx.json_limits import Object
 from torchx.json_shape import mapping, read, sequence
 from torchx.lazy import lazy_imports
 from torchx.machine import files
-from torchx.scheduling.stalls import StallReport
 
 with lazy_imports:
     import json
@@ -70,6 +69,20 @@ class StragglerRule(NamedTuple):
         with suppress(ValueError):
             return cls.of(cfg)
         return None
+
+
+class Report(NamedTuple):
+    """The report of a straggler.
+
+    Attributes:
+        at: its time, seconds since the epoch.
+        replica: the ordinal of the replica.
+        message: its message.
+    """
+
+    at: float
+    replica: int
+    message: str
 
 
 class Slowest(NamedTuple):
@@ -141,22 +154,13 @@ def to_json(folder: Path | None) -> list[Object]:
     return [role.to_json() for role in steps_in(folder)]
 
 
-def reports_in(folder: Path | None) -> list[StallReport]:
+def reports_in(folder: Path | None) -> list[Report]:
     """Returns the recorded reports of stragglers, without damaged ones.
 
     Args:
         folder: the folder of the application; None without one.
     """
-    reports = _items(folder, "reports", _Report)
-    return [StallReport(each.at, each.message, (each.replica,), STRAGGLER) for each in reports]
-
-
-class _Report(NamedTuple):
-    """A report: its time, the ordinal of the replica, and its message."""
-
-    at: float
-    replica: int
-    message: str
+    return _items(folder, "reports", Report)
 
 
 def _items(folder: Path | None, name: str, kind: Any) -> list[Any]:

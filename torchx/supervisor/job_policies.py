@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from torchx.jobs.events import Clock
 from torchx.jobs.paths import JobPaths
@@ -51,7 +52,8 @@ def policies_of(
         policies.append(job_stalls.JobStalls(rule, record, paths, replicas, gang, note, clock.now))
     if rule is not None or record.cfg.get("straggler"):
         members = [(role.name, replica) for _, role, replica in record.replicas()]
-        policies += stragglers.policies_of(record.cfg, paths, members, note, clock.now)
+        notify = partial(job_stalls.notify, paths, "straggler")
+        policies += stragglers.policies_of(record.cfg, paths, members, note, clock.now, notify)
     if any(role.service is not None for role in record.roles):
         policies.append(readiness.Readiness(record, replicas, gang, note))
     if record.policies:

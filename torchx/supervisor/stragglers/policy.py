@@ -15,9 +15,7 @@ from resource import struct_rusage
 from torchx.jobs.paths import JobPaths
 from torchx.json_limits import Data, Object
 from torchx.machine import files
-from torchx.notifications import launch as notifications
 from torchx.scheduling.patterns import SearchTooLongError, limited_cpu
-from torchx.scheduling.stalls import LONGEST_LINE
 from torchx.stragglers import slots
 from torchx.stragglers.record import MEMORY, PROGRESS, STRAGGLER, StragglerRule
 from torchx.stragglers.watch import Watch
@@ -26,6 +24,9 @@ from torchx.torchrun import rank_of
 
 PAUSE = 2.0
 """Seconds between two checks."""
+
+LONGEST_LINE = 1 << 16
+"""Bytes of a line that are searched for a step."""
 
 SHARE = 0.02
 """Largest share of a core for checks: a check that takes longer is followed by a longer pause."""
@@ -37,6 +38,7 @@ def policies_of(
     replicas: Sequence[tuple[str, int]],
     note: Callable[..., None],
     now: Callable[[], float],
+    notify: Callable[[], object] = lambda: None,
 ) -> list[Policy[Replica]]:
     """Returns the policy of an application; none if it does not request it, or without memory for the steps.
 
@@ -46,12 +48,13 @@ def policies_of(
         replicas: the role and the id of each replica, by ordinal.
         note: records an event with its details.
         now: returns the time of the record's clock.
+        notify: sends the notification of a straggler.
     """
     rule = StragglerRule.recorded(cfg)
     if rule is None:
         return []
     try:
-        return [Stragglers(rule, paths, replicas, note, now)]
+        return [Stragglers(rule, paths, replicas, note, now, notify)]
     except OSError:  # the application runs without
         return []
 
@@ -65,6 +68,7 @@ class Stragglers(Policy[Replica]):
         replicas: the role and the id of each replica, by ordinal.
         note: records an event with its details.
         now: returns the time of the record's clock.
+        notify: sends the notification of a straggler.
 
     Raises:
         OSError: the memory for the steps cannot be created.
@@ -77,8 +81,9 @@ class Stragglers(Policy[Replica]):
         replicas: Sequence[tuple[str, int]],
         note: Callable[..., None],
         now: Callable[[], float],
+        notify: Callable[[], object],
     ) -> None:
-        self._paths, self._note, self._now = paths, note, now
+        self._paths, self._note, self._now, self._notify = paths, note, now, notify
         self._roles = sorted({role for role, _ in replicas})
         self._pattern = re.compile(rule.pattern.encode()) if rule.pattern else None
         self._path = paths.folder / MEMORY
@@ -168,7 +173,7 @@ class Stragglers(Policy[Replica]):
         beats = {ordinal: self._beats_of(ordinal, since) for ordinal, since in self._running.items()}
         for ordinal, text in self._watch.update(beats, self._now()):
             self._note(STRAGGLER, rs=[ordinal], msg=text)
-            notifications.start(self._paths, STRAGGLER)
+            self._notify()
         data = json.dumps(self._watch.data()).encode()
         if data != self._last and b'"role"' in data:
             self._last = data
