@@ -55,6 +55,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Hangs and queues": {
         "stacks": "Show the Python stacks of an application's processes.",
+        "nodes": "Show the nodes through which replicas have failed.",
         "queue": "Show this machine's GPUs and the jobs that wait for them.",
     },
     "Clean up": {
@@ -86,6 +87,7 @@ FOLDERS = {
     "cp": "contexts",
     "diff": "diff",
     "mcp": "mcp",
+    "nodes": "nodes",
     "report": "report",
     "rerun": "rerun",
     "results": "sweep",
@@ -101,7 +103,7 @@ OTHER_NAMES = {
     "attach": "follow fg",
     "builtins": "components",
     "configure": "init",
-    "doctor": "sinfo nodes check health",
+    "doctor": "sinfo check health",
     "runopts": "options opts schedulers scheduler",
     "results": "metrics",
     "results --best": "best",

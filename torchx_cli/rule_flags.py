@@ -41,6 +41,7 @@ LACKS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ),
     ("retry_on", "no_retry_on"): ("does not retry by cause", _LOCAL),
     ("preflight",): ("runs no checks before the program", _LOCAL),
+    ("avoid_bad_nodes",): ("has no nodes to choose from", "clusters do"),
     ("priority", "no_wait"): ("has no queue of this machine", _BOTH),
 }
 """Run options, and the message and the hint about a scheduler that does not have them."""

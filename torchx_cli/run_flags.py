@@ -38,6 +38,7 @@ SWEEPS = (
     ),
 )
 RULES = (
+    Flag("--avoid-bad-nodes", "", "Do not use the nodes that torchx nodes lists.", PLACE),
     Flag("--priority", "N", "Priority in this machine's queue; higher starts first.", PLACE),
     Flag("--no-queue", "", "Fail if the resources are not free, instead of queueing.", PLACE),
     Flag(

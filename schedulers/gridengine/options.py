@@ -9,7 +9,7 @@ from typing import Any
 
 from torchx.errors import RunOptionError
 from torchx.masking.names import name_set
-from torchx.schedulers.shared.options import LIMITS, add_shared, check_shared
+from torchx.schedulers.shared.options import CLUSTER, add_shared, check_shared
 from torchx.scheduling.limits import LimitRule
 from torchx.specs.run_options import RunOptions, runopts
 
@@ -42,8 +42,7 @@ def run_options() -> runopts:
         str,
         "folder for logs and workspaces, shared with all hosts (default: gridengine in the state home)",
     )
-    add_shared(opts, "grace_period", "fail_fast", "retry_on", "no_retry_on", *LIMITS)
-    add_shared(opts, "setup", "setup_once", "workspace_limit_mb", "quiet", "preflight")
+    add_shared(opts, "grace_period", "setup", *CLUSTER)
     return opts
 
 
@@ -82,6 +81,9 @@ def directives_of(cfg: RunOptions) -> Iterator[str]:
         if resource.startswith("-") or " " in resource:
             raise RunOptionError("resources", f"of gridengine has `{resource}`, expected NAME=VALUE")
         yield f"-l {resource}"
+    avoided = "&".join(f"!{host}" for host in _texts("avoid_hosts", cfg))
+    if avoided:
+        yield f"-l h={avoided}"
     for line in _texts("qsub", cfg):
         name, _, value = line.removeprefix("#$").strip().partition(" ")
         option = name.removeprefix("-")

@@ -8,7 +8,7 @@ from torchx.errors import RunOptionError
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.shared.options import (
-    LIMITS,
+    CLUSTER,
     add_shared,
     check_choices,
     check_shared,
@@ -25,15 +25,6 @@ CHOICES = {
     "image_pull_policy": ("Always", "IfNotPresent", "Never"),
     "workspace_type": ("auto", "image", "configmap"),
 }
-NUMBERS = (
-    "reserved_millicpu",
-    "reserved_memmb",
-    "efa_device_count",
-    "grace_period",
-    "retry_backoff",
-    "ttl",
-    "workspace_limit_mb",
-)
 LARGEST = 2**31 - 1
 """The largest number in most fields of a cluster's objects."""
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -57,22 +48,18 @@ def run_options() -> runopts:
     opts.add("annotations", dict[str, str], "add annotations to all objects: key:value")
     opts.add("image_pull_policy", str, "when nodes pull the image: Always, IfNotPresent or Never")
     opts.add("image_pull_secrets", list[str], "pull images with these secrets of the namespace")
-    add_shared(opts, "image_repo", "quiet")
     opts.add(
         "workspace_type",
         str,
         "send workspaces by: image, configmap (up to 900 KB), or auto: image with image_repo",
         "auto",
     )
-    add_shared(opts, "workspace_limit_mb")
     opts.add("validate_spec", bool, "have the cluster validate all objects before creating any", True)
     opts.add("reserved_millicpu", int, "request this much less CPU than the limit", 100)
     opts.add("reserved_memmb", int, "request this much less memory than the limit", 1024)
     opts.add("efa_device_count", int, "EFA devices of each replica, overriding its resource; 0 for none")
     opts.add("grace_period", float, "seconds between TERM and KILL", 30.0)
-    add_shared(
-        opts, "fail_fast", "retry_backoff", "retry_on", "no_retry_on", "preflight", "setup_once", *LIMITS
-    )
+    add_shared(opts, "retry_backoff", "image_repo", *CLUSTER)
     opts.add("ttl", int, "remove the job this many seconds after its end (default: keep it)")
     return opts
 
@@ -84,7 +71,7 @@ def check_options(cfg: RunOptions) -> None:
         UsageError: a value is invalid.
     """
     check_choices("kubernetes", cfg, CHOICES)
-    check_shared("kubernetes", cfg, NUMBERS, LARGEST)
+    check_shared("kubernetes", cfg, LARGEST)
     for option in ("retry_on", "no_retry_on"):
         if cfg.get(option) is not None and cfg.get("kind") in (JOBSET, VOLCANO):
             raise RunOptionError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ _LISTS = """
 retry_on: retry only these failures: exit codes, signals, causes, log:REGEX (default: any)
 no_retry_on: never retry these failures; none clears the list \
 (default: usage-error,import-error,syntax-error,disk-full,preflight,setup-once)
+avoid_hosts: do not use these hosts; avoid_bad_nodes sets it
 policies: run policies of other packages in the supervisor, as MODULE:CLASS
 preflight: check before the program starts: gpu[:40GB], disk[:9GB], collective[:2m], cmd:COMMAND
 """
@@ -59,6 +60,7 @@ SHARED: Mapping[str, runopt] = {
     STRAGGLER: runopt(None, int, False, "report ranks slower than the others by this many steps, e.g. 20"),
     "no_wait": runopt(False, bool, False, "fail if the resources are not free, instead of queueing"),
     LIMIT_NAME: LIMIT,
+    "avoid_bad_nodes": runopt(False, bool, False, "do not use nodes that torchx nodes lists"),
     "quiet": runopt(False, bool, False, "hide the progress of pulls, builds and pushes"),
 }
 
@@ -67,20 +69,23 @@ PRIORITY, NO_WAIT = "priority", "no_wait"
 LIMITS = ("time_limit", "notice", "requeue_on", "checkpoint_dir")
 """The options of a time limit."""
 
+_ALL = ("fail_fast", "retry_on", "no_retry_on", *LIMITS, LIMIT_NAME, "preflight", "setup_once")
+
+CLUSTER = (*_ALL, "quiet", "avoid_bad_nodes", "avoid_hosts")
+"""The options of clusters."""
+
 LOCAL = (
-    *("grace_period", "fail_fast", "retry_backoff", "retry_on", "no_retry_on", "stall", "on_stall"),
-    *(
-        "progress",
-        STRAGGLER,
-        POLICIES,
-        *LIMITS,
-        LIMIT_NAME,
-        "reserve",
-        "preflight",
-        "setup_once",
-        PRIORITY,
-        NO_WAIT,
-    ),
+    *_ALL,
+    "grace_period",
+    "retry_backoff",
+    "stall",
+    "on_stall",
+    "progress",
+    STRAGGLER,
+    POLICIES,
+    "reserve",
+    PRIORITY,
+    NO_WAIT,
 )
 """The options of the engines whose supervisors run on this machine."""
 
@@ -124,24 +129,31 @@ def progress_of(info: AppDryRunInfo[Any]) -> Callable[[str], None]:
     return info.on_progress
 
 
-NUMBERS = ("grace_period", "retry_backoff", "workspace_limit_mb", "image_limit_mb")
+NUMBERS = (
+    "grace_period",
+    "retry_backoff",
+    "workspace_limit_mb",
+    "image_limit_mb",
+    "reserved_millicpu",
+    "reserved_memmb",
+    "efa_device_count",
+    "ttl",
+)
+"""The options that are numbers from 0."""
 
 
-def check_shared(
-    scheduler: str, cfg: RunOptions, numbers: Iterable[str] = NUMBERS, largest: int = LONGEST
-) -> None:
+def check_shared(scheduler: str, cfg: RunOptions, largest: int = LONGEST) -> None:
     """Checks the options that several schedulers have: numbers, retries by cause, stalls, preflight.
 
     Args:
         scheduler: the scheduler, for the message.
         cfg: the run options.
-        numbers: the numeric options.
         largest: the largest number (default: that of a duration in seconds).
 
     Raises:
         UsageError: a number is out of range, or another value is invalid.
     """
-    for option in numbers:
+    for option in NUMBERS:
         value = cfg.get(option)
         if isinstance(value, (int, float)) and not 0 <= value <= largest:
             expected = f"a number from 0 to {largest:,}"

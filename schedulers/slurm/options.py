@@ -12,7 +12,7 @@ from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.masking.names import name_set
 from torchx.schedulers.shared.options import (
-    LIMITS,
+    CLUSTER,
     add_shared,
     check_choices,
     check_shared,
@@ -202,7 +202,6 @@ def run_options() -> SlurmOptions:
         "requeue the job for a retry, and after preemption or node failure (default: if a role has "
         "retries); false: retry immediately, on the same nodes; expedite: before other jobs (Slurm 26.05)",
     )
-    add_shared(opts, "grace_period", "fail_fast", "retry_on", "no_retry_on", *LIMITS)
     opts.add(
         "gpu_option",
         str,
@@ -222,7 +221,7 @@ def run_options() -> SlurmOptions:
     opts.add(
         "workspace_type", str, "how to ship a workspace: dir, a copy in job_dir; docker, in an image", "dir"
     )
-    add_shared(opts, "setup", "setup_once", "workspace_limit_mb", "image_repo", "quiet", "preflight")
+    add_shared(opts, "grace_period", "setup", "image_repo", *CLUSTER)
     return opts
 
 
@@ -256,6 +255,9 @@ def sbatch_options(cfg: RunOptions) -> dict[str, CfgVal]:
                 options.pop(name, None)
             elif value is not None and value != "":
                 options[name] = value
+    avoided: Any = cfg.get("avoid_hosts")
+    if avoided:
+        options["exclude"] = ",".join([str(options.get("exclude", "")), *avoided]).strip(",")
     return options
 
 

@@ -21,6 +21,7 @@ MEANINGS = """
 --as                 the name of the copy
 --as-it-was          with the recorded source
 --at-once            at most so many runs at the same time
+--avoid-bad-nodes    without the nodes on which replicas have failed
 --best               the run to show
 --checkpoint-dir     folder for checkpoints
 --columns            columns of the table

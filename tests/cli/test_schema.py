@@ -144,7 +144,7 @@ def test_the_output_of_every_command(
         f"describe {handle}", f"describe --source {handle}", f"status --ranks {failed}", f"report {failed}",
         f"diff --source {failed} {handle}", f"why {failed}", f"log {handle}",
         f"log --fold {handle}", f"events {handle}",
-        f"wait --for done {handle}", f"wait --for log:hi {handle}", f"top {handle}", "list", "queue",
+        f"wait --for done {handle}", f"wait --for log:hi {handle}", f"top {handle}", "list", "queue", "nodes",
         "list --columns cpu", "runopts", "builtins", "config show local_cwd", "plugins", "schema",
         "tracker jobs", "tracker list jobs", f"results {handle}", f"why {failed}",
     ):  # fmt: skip

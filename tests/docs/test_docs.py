@@ -40,6 +40,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     torchx.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m torchx_cli "$@"\n')
     torchx.chmod(0o755)
     path = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    own["TORCHX_SETUP_HOME"] = str(tmp_path / "setup")
     return {**own, "HOME": str(tmp_path), "PATH": path, "COLUMNS": "100", "PYTHONPATH": str(ROOT)}
 
 

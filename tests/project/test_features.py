@@ -24,6 +24,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
     "distributed": ("torchx/distributed",),
     "fold": ("torchx_cli/fold",),
     "mcp": ("torchx_cli/mcp",),
+    "nodes": ("torchx/features/bad_nodes", "torchx_cli/nodes"),
     "notebook": ("torchx/notebook.py",),
     "report": ("torchx_cli/report",),
     "rerun": ("torchx_cli/rerun",),

@@ -62,7 +62,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("torchx.schedulers",),
     ("torchx.config", "torchx.discovery"),
-    ("torchx.runner", "torchx.sweeps"),
+    ("torchx.runner", "torchx.sweeps", "torchx.features.bad_nodes"),
     ("torchx_cli", "torchx.cli", "torchx.testing", "torchx.notebook", "torchx.tsm"),
 )
 """The levels from the bottom up; a part includes all modules below its name that are not named themselves."""

@@ -1,8 +1,14 @@
-"""The door of features: flags of `torchx run` as rows of a table, read without the feature itself."""
+"""The door of features: flags of `torchx run` as rows of a table, and modules loaded on demand."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+def feature(module: str) -> Any:
+    """Returns a module of a feature in this folder, such as ``bad_nodes.store``, when it is used."""
+    return import_module(f"torchx.features.{module}")
 
 
 class Flag(NamedTuple):

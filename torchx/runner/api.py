@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torchx import settings
 from torchx.errors import StateError, TorchxError, UsageError
+from torchx.features import feature
 from torchx.lazy import lazy_imports, lazy_names
 from torchx.runner import origins, resolve
 from torchx.scheduling.base import (
@@ -789,7 +790,7 @@ class Runner:
                     status = self.status(app_handle)
                 left = seconds_left(end)
                 if status is None or status.is_terminal() or left == 0:
-                    return status
+                    break
                 if not isinstance(scheduler, Waits):
                     scheduler.reconcile(app_id)
                 elif not scheduler.wait(app_id, left):
@@ -798,9 +799,13 @@ class Runner:
                     with sharing():  # its answer
                         status = self.status(app_handle)
                     if status is None or status.is_terminal():
-                        return status
+                        break
                 time.sleep(interval if left is None else min(interval, left))
                 interval = min(interval * 1.5, longest)
+        if status is not None and status.state.name == "FAILED" and not scheduler.on_this_machine:
+            with suppress(ModuleNotFoundError):
+                feature("bad_nodes.evidence").record(self, app_handle, status)
+        return status
 
     def events(
         self,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from torchx import settings
 from torchx.compat.subclasses import NO_OPTIONS, Adapted, method_of_engine
 from torchx.errors import UsageError
+from torchx.features import feature
 from torchx.lazy import lazy_imports
 from torchx.scheduling.protocols import BuildsImages as BuildsImages
 from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
@@ -142,7 +143,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
             InvalidRunConfigException: an option is unknown, missing or of the wrong type.
             UsageError: this engine cannot run the application.
         """
-        roles = [specs_app.resolve_overrides(role) for role in app.roles]
+        roles = list(map(specs_app.resolve_overrides, app.roles))
         app = specs_app.plain(replace(app, roles=roles, metadata=dict(app.metadata)))
         try:
             resolved = specs_app.plain(self.run_opts().resolve(cfg))
@@ -167,7 +168,11 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
                 raise UsageError(f"{self.backend} does not accept workspaces")
             self.build_workspaces(app.roles, resolved)
         self._validate(app, self.backend, resolved)
+        notes: Lines = []
+        if resolved.get("avoid_bad_nodes"):
+            notes = feature("bad_nodes.store").avoid(self.backend, resolved)
         info = self._submit_dryrun(app, resolved)
+        info.notes += notes
         info.app, info.cfg, info.scheduler = app, resolved, self.backend
         for role in app.roles:
             info = role.pre_proc(self.backend, info)

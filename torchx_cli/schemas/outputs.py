@@ -54,6 +54,7 @@ OUTPUTS: dict[str, Output] = {
         "The applications, the newest first; with --columns the handle and the keys of these columns.",
         {"--columns": "[ListedColumns]"},
     ),
+    "nodes": Output("[BadNode]", "An object for each node."),
     "queue": Output(
         "Queue",
         "The GPUs of this machine, and the waiting applications; with ACTION an object for each application.",

@@ -304,7 +304,13 @@ def _where(role: Role, cfg: RunOptions) -> Object:
     instance = role.resource.capabilities.get(K8S_ITYPE)
     if instance:
         selector[K8S_ITYPE] = str(instance)
+    avoided = [
+        {"key": "metadata.name", "operator": "NotIn", "values": [host]}
+        for host in options.strings(cfg, "avoid_hosts")
+    ]
+    terms = {"nodeSelectorTerms": [{"matchFields": avoided}]}
     spec: Object = {
+        "affinity": avoided and {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
         "nodeSelector": {**selector, **options.pairs(cfg, "node_selector")},
         "tolerations": options.tolerations(cfg),
         "serviceAccountName": cfg.get("service_account"),
