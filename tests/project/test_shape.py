@@ -42,7 +42,7 @@ MOST_NODES = 440_609
 
 BESIDE = {
     "torchx_cli/contexts": (2_800, 13_440),
-    "schedulers/gridengine": (1_370, 5_395),
+    "schedulers/gridengine": (1_370, 5_385),
     "torchx/features/bad_nodes": (260, 1_400),
     "torchx/scheduling/setup_once": (330, 1_400),
     "torchx/stragglers": (800, 2_900),

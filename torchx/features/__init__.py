@@ -1,14 +1,8 @@
-"""The door of features: flags of `torchx run` as rows of a table, and modules loaded on demand."""
+"""The door of features: flags of `torchx run` as rows of a table, read without the feature itself."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any, NamedTuple
-
-
-def feature(module: str) -> Any:
-    """Returns a module of a feature in this folder, such as ``bad_nodes.store``, when it is used."""
-    return import_module(f"torchx.features.{module}")
+from typing import NamedTuple
 
 
 class Flag(NamedTuple):

@@ -11,12 +11,12 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
+from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torchx import settings
 from torchx.errors import StateError, TorchxError, UsageError
-from torchx.features import feature
 from torchx.lazy import lazy_imports, lazy_names
 from torchx.runner import origins, resolve
 from torchx.scheduling.base import (
@@ -804,7 +804,7 @@ class Runner:
                 interval = min(interval * 1.5, longest)
         if status is not None and status.state.name == "FAILED" and not scheduler.on_this_machine:
             with suppress(ModuleNotFoundError):
-                feature("bad_nodes.evidence").record(self, app_handle, status)
+                import_module("torchx.features.bad_nodes.evidence").record(self, app_handle, status)
         return status
 
     def events(

@@ -12,12 +12,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torchx import settings
 from torchx.compat.subclasses import NO_OPTIONS, Adapted, method_of_engine
 from torchx.errors import UsageError
-from torchx.features import feature
 from torchx.lazy import lazy_imports
 from torchx.scheduling.protocols import BuildsImages as BuildsImages
 from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
@@ -170,7 +170,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         self._validate(app, self.backend, resolved)
         notes: Lines = []
         if resolved.get("avoid_bad_nodes"):
-            notes = feature("bad_nodes.store").avoid(self.backend, resolved)
+            notes = import_module("torchx.features.bad_nodes.store").avoid(self.backend, resolved)
         info = self._submit_dryrun(app, resolved)
         info.notes += notes
         info.app, info.cfg, info.scheduler = app, resolved, self.backend

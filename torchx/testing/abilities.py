@@ -12,7 +12,6 @@ import pytest
 from torchx.errors import StateError, UsageError
 from torchx.scheduling.base import AnyScheduler, Executes, Kills, LogChunks, Waits
 from torchx.scheduling.logs import LogQuery
-from torchx.scheduling.preflight_program import FAILED, MARK
 from torchx.scheduling.streams import Streams
 from torchx.specs.app_metadata import after, service
 from torchx.specs.macro import macros
@@ -118,24 +117,6 @@ class AbilityConformance(WaitingConformance):
         self.until_ended(scheduler, app_id)
         with pytest.raises(StateError, match="not running"):
             run("true")
-
-    def test_a_failed_check_ends_the_attempt_before_the_program(self, scheduler: AnyScheduler) -> None:
-        if "preflight" not in scheduler.run_opts():
-            return
-        named = f'cmd:sh -c \'test "{NAMED}" = "worker/0 worker 0 1"\''
-        for check, code in ((named, 7), ("cmd:false", FAILED)):
-            app = self.app(self.role("echo program; exit 7", max_retries=0))
-            status = self.run(scheduler, app, preflight=[check, "disk:1kB"])
-            first = self.failure_of(status)
-            assert (first.replica, first.exit_code) == (0, code)
-            lines = self.log(scheduler, status.app_id)
-            if code == FAILED:
-                found = [line for line in lines if line.startswith(MARK)]
-                assert found, f"no finding in {lines}"
-                assert found[0].rstrip().endswith(": cmd: `false` ended with exit code 1")
-            assert ("program\n" in lines) is (code == 7), f"the program starts after its checks: {lines}"
-            if status.roles:  # the program is on record, without the checks
-                assert status.roles[0].entrypoint == "sh"
 
     def test_the_hosts_of_a_role_are_known_or_rejected(self, scheduler: AnyScheduler) -> None:
         macro = f"{macros.hosts('a-b')} {macros.hosts('client')}"
