@@ -8,13 +8,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import cast
 
-import typer
-
 from torchx import settings
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.files import state_home_path
-from torchx_cli.app import build
 from torchx_cli.door import feature
 from torchx_cli.terminal import error_output
 from torchx_cli.terminal.output import prepare_streams
@@ -22,7 +19,9 @@ from torchx_cli.terminal.output import prepare_streams
 with lazy_imports:
     import traceback
 
-    from torchx_cli import hints
+    import typer
+
+    from torchx_cli import app, hints
     from torchx_cli.completion import complete
     from torchx_cli.terminal import display, interrupts, masking
 
@@ -75,7 +74,7 @@ def _invoke(args: list[str]) -> int:
         args = chosen
 
     click_error = cast("type[Exception]", _base_named(typer.BadParameter, "ClickException"))
-    command = build()
+    command = app.build()
     try:
         with command.make_context(PROG, list(args)) as ctx:  # consumes the list
             result = command.invoke(ctx)
@@ -103,9 +102,7 @@ def _invoke(args: list[str]) -> int:
 
 def _may_name_context(args: Sequence[str]) -> bool:
     """Returns True if a command may run on another machine: contexts exist, or the arguments name one."""
-    if any(arg.partition("=")[0] == "--context" or "+" in arg.partition("://")[0] for arg in args):
-        return True
-    if os.environ.get(settings.TORCHX_CONTEXT):
+    if os.environ.get(settings.TORCHX_CONTEXT) or any("--context" in arg or "+" in arg for arg in args):
         return True
     with suppress(StateError):  # without a home there are no contexts
         return (state_home_path() / "contexts.json").exists()

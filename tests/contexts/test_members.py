@@ -277,7 +277,7 @@ def test_a_full_disk_keeps_the_part(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         copy(source, target)
     assert "repeat the command" in (raised.value.hint or "")
     monkeypatch.setattr(os, "write", write)
-    assert list(members.have(target).values()) == [2 << 20]
+    assert list(members.have(target).values()) == [2 * members.BLOCK]
     copy(source, target)
     assert target.read_bytes() == source.read_bytes()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,11 +16,9 @@ from torchx_cli.applications import ACTIVE, find, target_of, with_role
 from torchx_cli.commands.log import of_target
 from torchx_cli.flags import Replica, argument
 from torchx_cli.session import session_of
+from torchx_cli.terminal.raw import terminal_size, with_raw_terminal
 
 with lazy_imports:
-    import termios
-    import tty
-
     from torchx.scheduling import checks
 
 if TYPE_CHECKING:
@@ -96,24 +92,3 @@ def _in_foreground() -> bool:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except OSError:  # a terminal that is not that of this session: it stops no process
         return True
-
-
-def terminal_size() -> tuple[int, int]:
-    """Returns the rows and columns of the terminal."""
-    window = os.get_terminal_size(sys.stdout.fileno())
-    return window.lines, window.columns
-
-
-@contextmanager
-def with_raw_terminal(terminal: bool) -> Iterator[None]:
-    """Switches the terminal to raw mode, so that every key, including Ctrl-C, is forwarded."""
-    if not terminal:
-        yield
-        return
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    try:
-        tty.setraw(descriptor)
-        yield
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

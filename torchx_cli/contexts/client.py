@@ -18,10 +18,10 @@ from torchx import settings
 from torchx.errors import StateError, UnreachableError
 from torchx.json_shape import typed_at
 from torchx.machine.polling import readable
-from torchx_cli.commands.exec import terminal_size, with_raw_terminal
 from torchx_cli.contexts import host
 from torchx_cli.contexts.connection import Connection, LostConnectionError
 from torchx_cli.terminal.output import discard_output, note
+from torchx_cli.terminal.raw import terminal_size, with_raw_terminal
 
 PATIENCE = "TORCHX_RECONNECT"
 """The variable with the seconds in which a lost connection is opened again (default: 600)."""

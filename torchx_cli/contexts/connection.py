@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -11,11 +10,9 @@ import subprocess
 import sys
 import tempfile
 import weakref
-import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
@@ -25,12 +22,18 @@ import torchx_cli
 from torchx import json_shape
 from torchx.errors import StateError, UnreachableError, UsageError
 from torchx.json_limits import Data, load_json
+from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.machine.polling import readable
 from torchx.printable import one_line
 from torchx.suggestions import did_you_mean
 from torchx.version import __version__
 from torchx_cli.contexts import host
+
+with lazy_imports:
+    import io
+    import zipfile
+    from importlib import metadata
 
 KEPT_FOR = 600
 """Seconds for which an unused connection stays open."""
@@ -54,7 +57,7 @@ _LOADER = (
     "exec(bytes().join(iter(lambda: os.read(0,1) or os._exit(3), bytes(1))))"
 )
 """Runs the program that follows on stdin; it has no character that sh, csh or fish change in quotes."""
-_PROGRAM = """
+_SENT = """
 import os, sys
 data = b""
 while len(data) < {size}:
@@ -63,6 +66,25 @@ space = {{"__name__": "torchx_host"}}
 exec(compile(data, "torchx-host", "exec"), space)
 space["main"](space["read_line"]())
 """
+"""Runs the source of `host`, which follows."""
+_INSTALLED = """
+import json, os, sys
+app, version = {app!r}, ""
+try:
+    if app:
+        os.stat(app)
+        sys.path.insert(0, app)
+    from torchx.version import __version__ as version
+    from torchx_cli.contexts import host
+except (ImportError, OSError):
+    pass
+if version != {version!r}:
+    os.write(1, {mark!r} + json.dumps({{"error": {error!r}}}).encode() + b"\\n")
+    os._exit(0)
+host.main(host.read_line())
+"""
+"""Runs `host` of torchx there."""
+GONE = "torchx was removed or changed there"
 
 
 class _NoAnswerError(Exception):
@@ -203,21 +225,14 @@ class Connection:
         Raises:
             UnreachableError: ssh cannot connect.
         """
-        if (
-            self.is_open()
-            and not subprocess.run(self._command("-O", "check"), stderr=subprocess.DEVNULL).returncode
-        ):
+        null = subprocess.DEVNULL
+        if self.is_open() and not subprocess.run(self._command("-O", "check"), stderr=null).returncode:
             return
         quiet = ["-oBatchMode=yes"] if self._quiet or not sys.stderr.isatty() else []
         command = self._command("-oControlMaster=auto", f"-oControlPersist={KEPT_FOR}", *quiet, "-fN")
         with tempfile.TemporaryFile() as errors:
             try:
-                done = subprocess.run(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=errors if quiet else None,
-                )
+                done = subprocess.run(command, stdin=null, stdout=null, stderr=errors if quiet else None)
             except FileNotFoundError:
                 raise StateError("contexts need the program `ssh`") from None
             if done.returncode:
@@ -226,10 +241,8 @@ class Connection:
     def message(self) -> str:
         """Returns the error that torchx there has printed for the last request; empty without one."""
         self.errors.seek(0)
-        lines = self.errors.read(1 << 16).decode("utf-8", "replace").splitlines()
-        return one_line(next((line for line in lines if line.startswith("error: ")), "")).removeprefix(
-            "error: "
-        )
+        text = self.errors.read(1 << 16).decode("utf-8", "replace")
+        return one_line(f"\n{text}".partition("\nerror: ")[2].partition("\n")[0])
 
     def reopen(self) -> None:
         """Opens the shared connection again, without questions."""
@@ -274,7 +287,7 @@ class Connection:
         """
         for is_last in (False, True):
             found = self.context.found
-            whole = {"home": self.context.home, "app": found.get("app", ""), **header}
+            whole = {"home": self.context.home, **header}
             try:
                 process, answer = self._start(found.get("python", ""), whole, data)
             except _NoAnswerError as error:
@@ -290,7 +303,7 @@ class Connection:
                 return process, answer
             with process:
                 process.kill()
-            if is_last or answer["error"] != host.NO_APP:
+            if is_last or answer["error"] != GONE:
                 raise StateError(f"{self.context.name}: {one_line(answer['error'])}")
             self.prepare(check=True)
         raise AssertionError
@@ -314,11 +327,20 @@ class Connection:
             bufsize=0,
         )
         try:
-            return process, _handshake(process, header, data)
+            return process, _handshake(process, self._program() + json.dumps(header).encode() + b"\n" + data)
         except (OSError, ValueError) as error:
             with process:
                 process.kill()
             raise _NoAnswerError(str(error), process.returncode) from None
+
+    def _program(self) -> bytes:
+        """Returns the program that reads a request there."""
+        found = self.context.found
+        if not found:
+            source = Path(host.__file__).read_bytes()
+            return _SENT.format(size=len(source)).encode() + b"\0" + source
+        program = _INSTALLED.format(app=found["app"], version=found["version"], mark=host.MARK, error=GONE)
+        return program.encode() + b"\0"
 
     def _failed(self, error: _NoAnswerError) -> StateError:
         if error.code == NO_PYTHON:
@@ -394,12 +416,10 @@ class Connection:
             raise StateError(f"{self.context.name} did not take the workspace: {text}") from None
 
 
-def _handshake(process: subprocess.Popen[bytes], header: Data, data: bytes) -> Data:
-    source = Path(host.__file__).read_bytes()
+def _handshake(process: subprocess.Popen[bytes], request: bytes) -> Data:
     assert process.stdin is not None
     assert process.stdout is not None
-    program = _PROGRAM.format(size=len(source)).encode() + b"\0"
-    host.write_all(process.stdin.fileno(), program + source + json.dumps(header).encode() + b"\n" + data)
+    host.write_all(process.stdin.fileno(), request)
     read = piece = b""
     while piece != b"\n" or host.MARK not in read:  # what follows the line is read by others
         if not readable([process.stdout], STARTS_WITHIN):

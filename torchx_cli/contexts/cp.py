@@ -24,7 +24,7 @@ from torchx_cli.contexts import members, places
 from torchx_cli.contexts.connection import Connection, context_of
 from torchx_cli.flags import argument
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import counted, note, note_all, say_json
+from torchx_cli.terminal.output import counted, note, note_all, say
 from torchx_cli.terminal.progress import ProgressReporter
 
 if TYPE_CHECKING:
@@ -86,9 +86,8 @@ def cp_(
         str, argument(metavar="TARGET", help="A path, or HANDLE[/ROLE[/REPLICA]]:PATH; - is a tar archive.")
     ],
     resume: Annotated[
-        bool, typer.Option("--resume", hidden=True, help="Leave out the files that stdin lists.")
+        bool, typer.Option("--resume", hidden=True, help="Leave out the files that the other side lists.")
     ] = False,
-    have: Annotated[bool, typer.Option("--have", hidden=True, help="List the files that are there.")] = False,
     name: Annotated[
         str, typer.Option("--as", metavar="NAME", hidden=True, help="The name of the copy.")
     ] = "",
@@ -114,9 +113,8 @@ def cp_(
             side = sides[-1]
         else:
             place, side = _place_of(runner, sides)
-        if have:
-            say_json(json.dumps(place.have(side.path, name)))
-            return 0
+        if resume and not downloads:
+            say(json.dumps(place.have(side.path, name)), flush=True)
         with ProgressReporter(lambda _: None) as report, Ongoing(report, f"copying {source}") as ongoing:
             total = 0
             if not downloads and source != STREAM:

@@ -55,7 +55,7 @@ def dispatch(args: Sequence[str]) -> int | list[str]:
         if command != "list":
             raise UsageError("several contexts work with `list` only", code="conflicting_flags")
         return _list(name.split(","), rest)
-    if command == "cp" or (command == "run" and not _runs_there(rest)):
+    if command == "cp" or (command == "run" and "--stdin" not in rest):
         return ["--context", name, *rest]
     connection = Connection(context_of(name))
     connection.prepare()
@@ -63,11 +63,6 @@ def dispatch(args: Sequence[str]) -> int | list[str]:
         return ports.forward(connection, rest)
     reads = "--stdin" in rest or (command == "exec" and bool({"-i", "--stdin"}.intersection(rest)))
     return client.Command(connection, rest, stdin=None if reads else b"", raw=command == "exec").run()
-
-
-def _runs_there(args: Sequence[str]) -> bool:
-    """Returns True if the request of a run is on stdin."""
-    return "--stdin" in args
 
 
 def _words(args: Sequence[str]) -> list[str]:

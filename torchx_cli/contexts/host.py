@@ -12,7 +12,6 @@ import errno
 import fcntl
 import hashlib
 import importlib
-import importlib.metadata
 import io
 import json
 import os
@@ -41,7 +40,6 @@ MOST_HELD = 1 << 20
 DRAIN = 1.0
 """Seconds after the end of torchx in which its output is read, as other processes may hold it open."""
 NEW, KNOWN, LOST = "new", "known", "lost"
-NO_APP = "torchx was removed there"
 
 
 class ProtocolError(Exception):
@@ -135,9 +133,7 @@ def main(header: dict[str, Any]) -> None:
     """Carries out a request of the machine behind the connection, which is on stdin and stdout."""
     try:
         base = home_of(header)
-        if header["op"] in ("run", "direct") and header["app"] and not os.path.isdir(header["app"]):
-            answer(error=NO_APP)
-        elif header["op"] == "info":
+        if header["op"] == "info":
             answer(python=sys.executable, version=sys.version_info[:3], home=base, torchx=installed())
         elif header["op"] == "app":
             unpack(os.path.join(base, "apps"), header["digest"], read_exactly(header["size"]))
@@ -229,6 +225,8 @@ def home_of(header: dict[str, Any]) -> str:
 
 def installed() -> str:
     """Returns the version of torchx of this Python; empty without one."""
+    import importlib.metadata
+
     try:
         return importlib.metadata.version("torchx-cli")
     except importlib.metadata.PackageNotFoundError:
@@ -295,8 +293,6 @@ def receive_files(base: str, tree: list[Any]) -> None:
 def run_torchx(request: dict[str, Any]) -> NoReturn:
     """Runs a command line of torchx in this process, and exits."""
     os.environ.update(request.get("env") or {})
-    if request.get("app"):
-        sys.path.insert(0, request["app"])
     sys.argv = ["torchx", *request["argv"]]
     try:
         os.chdir(request.get("cwd") or os.path.expanduser("~"))
@@ -333,7 +329,7 @@ def relay(folder: str, header: dict[str, Any]) -> None:
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):
                 os.dup2(null, descriptor)
-            Host(listener, header["app"]).run()
+            Host(listener).run()
     listener.close()
     with socket.socket(socket.AF_UNIX) as process:
         try:
@@ -351,11 +347,10 @@ class Host:
 
     Args:
         listener: connections come with the descriptors of their input and output.
-        app: the folder of torchx; empty if it is installed.
     """
 
-    def __init__(self, listener: socket.socket, app: str) -> None:
-        self._listener, self._app = listener, app
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
         self._channel = Channel()
         self._relay: socket.socket | None = None
         self._connection: list[int] = []
@@ -514,7 +509,7 @@ class Host:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         os.closerange(3, 256)
-        run_torchx({**request, "app": self._app})
+        run_torchx(request)
 
     def _read_output(self, descriptor: int) -> None:
         try:

@@ -30,6 +30,8 @@ PART = ".torchx-part-"
 """Prefix of the name of a file that is not complete, or in a folder that is not."""
 KEPT_FROM = 1 << 20
 """Bytes of a file from which its part is kept after an interruption."""
+BLOCK = 1 << 18
+"""Bytes that are read at once; larger blocks need new memory for each read, which is slower."""
 LARGEST_HEADER = 1 << 20
 """Maximum bytes of an extended header of an archive, which is read in one piece."""
 
@@ -38,10 +40,10 @@ Have = Mapping[str, int]
 
 
 class Reads(Protocol):
-    """A stream of bytes."""
+    """A stream of bytes; one with `readinto`, such as a file that is not buffered, is read without copies."""
 
-    def read(self, size: int, /) -> bytes:
-        """Returns up to so many bytes; none at the end."""
+    def read(self, size: int, /) -> bytes | memoryview:
+        """Returns up to so many bytes, which are valid until the next call; none at the end."""
 
 
 class Writes(Protocol):
@@ -159,6 +161,7 @@ class Archive:
 
     def __init__(self, source: Reads) -> None:
         self._source = source
+        self._buffer = memoryview(bytearray(BLOCK))
         self._position = 0
         self._last = b""  # tarfile reads it again, to check that a member is whole
         self._top: str | None = None
@@ -210,9 +213,13 @@ class Archive:
             data += self.take(size - len(data))
         return data
 
-    def take(self, size: int) -> bytes:
-        """Reads at least one byte."""
-        data = self._source.read(min(size, PIECE))
+    def take(self, size: int) -> bytes | memoryview:
+        """Reads at least one byte; the result is valid until the next call."""
+        readinto = getattr(self._source, "readinto", None)
+        if readinto is None:
+            data = self._source.read(min(size, BLOCK))
+        else:
+            data = self._buffer[: readinto(self._buffer[:size])]
         if not data:
             raise InvalidArchiveError("it ends too early")
         self._position += len(data)
@@ -237,7 +244,7 @@ class _Content:
     def __init__(self, archive: Archive, size: int) -> None:
         self._archive, self._left = archive, size
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes | memoryview:
         if not self._left:
             return b""
         data = self._archive.take(min(size, self._left))
@@ -302,12 +309,12 @@ def _sendfile(out: Writes, source: Any, most: int) -> int:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EBADF):
                 raise
-    data: bytes = source.read(most)
+    data: bytes | memoryview = source.read(most)
     _write_all(out, data)
     return len(data)
 
 
-def _write_all(out: Writes, data: bytes) -> None:
+def _write_all(out: Writes, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[out.write(rest) or len(rest) :]

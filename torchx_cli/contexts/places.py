@@ -66,10 +66,11 @@ class Place(Protocol):
         """Writes members to a path, or below it under a name if the path is a folder."""
 
     def have(self, path: str, name: str) -> dict[str, int]:
-        """Returns the files that need not be sent again; see :func:`members.have`."""
+        """Returns the files that need not be sent again; an engine takes whole files."""
+        return {}
 
 
-class Here:
+class Here(Place):
     """Files of this machine.
 
     Args:
@@ -103,15 +104,7 @@ class Here:
         return members.have(members.target_of(self._path(path), name))
 
 
-class Elsewhere:
-    """Files that only an engine reaches; subclasses send and receive archives."""
-
-    def have(self, path: str, name: str) -> dict[str, int]:
-        """Returns nothing: an engine takes whole files."""
-        return {}
-
-
-class Container(Elsewhere):
+class Container(Place):
     """Files of a container.
 
     Args:
@@ -159,7 +152,7 @@ class _Sink:
         return len(data)
 
 
-class Programs(Elsewhere):
+class Programs(Place):
     """Files that `tar` packs in a running replica.
 
     Args:
@@ -267,7 +260,7 @@ class _Run:
         self._thread.join()
 
 
-class Machine:
+class Machine(Place):
     """Files of a replica on another machine, where torchx packs and unpacks them.
 
     Args:
@@ -306,25 +299,15 @@ class Machine:
                 process.kill()
 
     def write(self, source: Iterable[Member], path: str, name: str, log: Log) -> None:
-        """Sends members."""
-        have = self.have(path, name)
-        process, stdin, _ = self._start("--as", name or ".", "--", "-", f"{self._replica}:{path}")
-        with process:
-            with suppress(BrokenPipeError):  # the exit code has the cause
-                members.write(source, stdin, log, have=have)
-                stdin.close()
-            self._check(process)
-
-    def have(self, path: str, name: str) -> dict[str, int]:
-        """Returns the files that need not be sent again."""
-        process, stdin, stdout = self._start(
-            "--have", "--as", name or ".", "--", "-", f"{self._replica}:{path}"
-        )
-        with process:
+        """Sends members that the other machine does not have."""
+        words = ("--resume", "--as", name or ".", "--", "-", f"{self._replica}:{path}")
+        process, stdin, stdout = self._start(*words)
+        with process, io.BufferedReader(stdout) as answer:
+            if have := answer.readline(LARGEST_HAVE):
+                with suppress(BrokenPipeError):  # the exit code has the cause
+                    members.write(source, stdin, log, have=members.read_have(have))
             stdin.close()
-            data = stdout.read(LARGEST_HAVE)
             self._check(process)
-        return members.read_have(data)
 
 
 def place_of(runner: Runner, handle: str, role: str, replica: int, is_running: bool) -> Place:
