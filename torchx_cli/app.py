@@ -195,7 +195,16 @@ def _expanded(group: TyperGroup, ctx: Any, args: list[str]) -> list[str]:
     return list(expand_flags(args, table, ctx.info_name))
 
 
-class Subcommands(TyperGroup):
+class Group(TyperGroup):
+    """A command with others, which are called without a conversion of types."""
+
+    # ctx is Any: Typer uses click or its own copy of it, depending on its version
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Returns the parameters, including --help."""
+        return skip_type_conversion(super().get_params(ctx))
+
+
+class Subcommands(Group):
     """A command with commands of its own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -224,17 +233,12 @@ class Subcommands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-class Torchx(TyperGroup):
+class Torchx(Group):
     """The `torchx` program, which imports only the command that is called."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.commands = {}
-
-    # ctx is Any: Typer uses click or its own copy of it, depending on its version
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Returns the parameters, including --help."""
-        return skip_type_conversion(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments before the command, with abbreviated flags expanded."""

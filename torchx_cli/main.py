@@ -86,11 +86,7 @@ def _invoke(args: list[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except click_error as error:
-        ctx_of = getattr(error, "ctx", None)
-        if ctx_of is not None:
-            path = ctx_of.command_path
-        else:
-            path = PROG
+        path = getattr(getattr(error, "ctx", None), "command_path", PROG)
         message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
         message = message[:1].lower() + message[1:]
         code = error_output.click_code(error, message)

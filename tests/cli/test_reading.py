@@ -296,7 +296,8 @@ def test_a_short_command_imports_little() -> None:
         f"print([m for m in {heavy!r} if m in sys.modules], file=sys.stderr); sys.exit(code)"
     )
     about_one = [[command, handle] for command in ("status", "log", "describe", "cancel", "attach", "wait")]
-    for words in (*about_one, ["list", "-s", "local_cwd"], ["prune", "--dryrun", "-s", "local_cwd"]):
+    others = (["list", "-s", "local_cwd"], ["prune", "--dryrun", "-s", "local_cwd"], ["context", "list"])
+    for words in (*about_one, *others):
         done = subprocess.run(
             [COMMAND[0], "-c", code, *words], capture_output=True, text=True, env=environment(), timeout=60
         )

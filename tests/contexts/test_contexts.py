@@ -99,6 +99,41 @@ def test_errors_there_are_errors_here(lab: Machine) -> None:
     assert done.returncode != 0
 
 
+def test_a_sweep_runs_there(lab: Machine, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("of the workspace")
+    secret = {"TOKEN": "s3cret"}
+    words = ("--context", "lab", "run", "--each", "x=1,2", "--workspace", ".", "--secret", "TOKEN")
+    words = (*words, "utils.sh", "echo {x} {run} $(cat data) ${#TOKEN}; exit {x}")
+    done = torchx(*words, cwd=tmp_path, env=secret)
+    assert (done.returncode, "2 runs: 2 failed" in done.stderr) == (1, True), done.stderr
+    handle = done.stdout.strip()
+    assert handle.startswith("lab+sweep://torchx/")
+    assert f"torchx --context lab results {handle.rpartition('/')[2]}" in done.stderr
+    logs = torchx("log", handle).stdout
+    assert sorted(line.partition("│ ")[2] for line in logs.splitlines()) == [
+        "1 1 of the workspace 6",
+        "2 2 of the workspace 6",
+    ]
+    again = torchx(*words, cwd=tmp_path, env=secret)
+    assert again.stdout.strip() == handle  # the same command is the same sweep, with its failed runs again
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(tmp_path / "data", other)
+    assert torchx(*words, cwd=other, env=secret).stdout.strip() != handle
+    done = torchx(*words[:3], "--dryrun", *words[3:], cwd=tmp_path, env=secret)
+    assert "2 runs; the request of the first one (x=1):" in done.stderr
+    done = run("--each", "y=1,2", "utils.sh", "echo {x}")
+    assert (done.returncode, "y" in done.stderr) == (2, True)
+
+
+def test_an_application_waits_for_another_there(lab: Machine) -> None:
+    first = submit("exit 3")
+    done = run("--log", "--after", f"{first}:failed", "utils.sh", "echo later")
+    assert (done.returncode, "sh/0 │ later" in done.stderr) == (0, True), done.stderr
+    done = run("--after", first, "utils.sh", "echo never")
+    assert (done.returncode, "not started" in done.stderr) == (1, True), done.stderr
+
+
 # --- secrets and workspaces --------------------------------------------------------------------------
 
 

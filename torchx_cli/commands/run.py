@@ -143,8 +143,6 @@ def run_(
     request.environment = Environment(env, env_file, secret)
     session = session_of(ctx)
     request.context = session.context
-    if request.context and request.sweep:
-        raise UsageError("--each and --after cannot be combined with a context", code="conflicting_flags")
     request.take(flags, session.config)
     request.tags = tags_of(flags["tag"], session.config)
     if not stdin:
@@ -200,7 +198,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     with opened as runner:
         if request.context:
             placed = placement.placement(request, runner, config)
-            return int(feature("contexts.remote_run").submit(app, request, form, placed))
+            return int(feature("contexts.remote_run").submit([({}, app)], request, form, placed))
         code = submit(make_request(request, app, runner, config), request, form, runner)
     if code == EXIT_NOT_FOUND:
         explain_misplaced_flag(request)

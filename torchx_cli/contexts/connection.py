@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import unquote, urlsplit
 
 import torchx
 import torchx_cli
@@ -50,6 +49,7 @@ SHAPE: Data = {
         "address": str, "python": str, "home": str, "found": {"python": str, "app": str, "version": str}
     }
 }  # fmt: skip
+ADDRESS = re.compile(r"(ssh://)?([^\s@:/-][^\s@:/]*@)?([A-Za-z0-9_][\w.-]*|\[[\w:.%]+\])(:\d+)?/?", re.ASCII)
 PATH = re.compile(r"[\w./~+@%:-]*", re.ASCII)
 """Paths that have no meaning for any shell."""
 _LOADER = (
@@ -87,19 +87,6 @@ host.main(host.read_line())
 GONE = "torchx was removed or changed there"
 
 
-class _NoAnswerError(Exception):
-    """A request was not answered.
-
-    Args:
-        why: the problem.
-        code: the exit code of ssh: that of the command there, or 255.
-    """
-
-    def __init__(self, why: str, code: int) -> None:
-        super().__init__(why)
-        self.code = code
-
-
 class LostConnectionError(UnreachableError):
     """A connection ended before the other machine has answered."""
 
@@ -122,27 +109,18 @@ class Context:
     home: str = ""
     found: dict[str, str] = field(default_factory=dict)
 
-    def destination(self) -> list[str]:
-        """Returns the arguments of ssh that name the machine.
+    def destination(self) -> str:
+        """Returns the machine in the form that ssh takes.
 
         Raises:
             UsageError: the address is invalid.
         """
-        text = self.address if "://" in self.address else f"ssh://{self.address}"
-        try:
-            parts = urlsplit(text)
-            name, port, user = parts.hostname or "", parts.port, unquote(parts.username or "")
-        except ValueError:
-            name = ""
-        is_odd = parts.scheme != "ssh" or parts.password is not None or parts.path.strip("/") or parts.query
-        if is_odd or not name or f"{name}{user}".startswith("-") or "-" in user[:1]:
+        if not ADDRESS.fullmatch(self.address):
             raise UsageError(
                 f"`{one_line(self.address)}` is not an address of ssh",
                 hint="e.g. ssh://user@login1 or login1",
             )
-        at = parts.netloc.lower().rindex(name)
-        name = parts.netloc[at : at + len(name)]  # ssh's configuration distinguishes capital letters
-        return [*(["-l", user] if user else []), *(["-p", str(port)] if port else []), "--", name]
+        return f"ssh://{self.address.removeprefix('ssh://')}"
 
 
 # --- the list of contexts --------------------------------------------------------------------------
@@ -213,11 +191,11 @@ class Connection:
         status = folder.lstat()
         if not files.is_own_folder(folder) or status.st_mode & 0o077:
             raise StateError(f"{folder} is not a private folder of this user", hint="remove it, or rename it")
-        text = "\0".join([*self._destination, os.environ.get("SSH_AUTH_SOCK", "")])
+        text = "\0".join([self._destination, os.environ.get("SSH_AUTH_SOCK", "")])
         self._socket = folder / hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def _command(self, *options: str) -> list[str]:
-        return ["ssh", "-T", *ALIVE, f"-oControlPath={self._socket}", *options, *self._destination]
+        return ["ssh", "-T", *ALIVE, f"-oControlPath={self._socket}", *options, "--", self._destination]
 
     def open(self) -> None:
         """Opens the shared connection, unless it is open; ssh may prompt for a password.
@@ -270,7 +248,7 @@ class Connection:
         text = one_line(lines[-1]) if lines else why or "ssh did not say why"
         return LostConnectionError(
             f"{self.context.name} cannot be reached: {text}",
-            hint=f"to diagnose: ssh {' '.join(each for each in self._destination if each != '--')}",
+            hint=f"to diagnose: ssh {self.context.address}",
             facts={"context": self.context.name},
         )
 
@@ -290,11 +268,10 @@ class Connection:
             whole = {"home": self.context.home, **header}
             try:
                 process, answer = self._start(found.get("python", ""), whole, data)
-            except _NoAnswerError as error:
-                self.errors.seek(0)
-                if is_last or error.code == NO_PYTHON:
+            except subprocess.CalledProcessError as error:
+                if is_last or error.returncode == NO_PYTHON:
                     raise self._failed(error) from None
-                if found and error.code in NOT_FOUND:
+                if found and error.returncode in NOT_FOUND:
                     self.prepare(check=True)
                 elif not self._quiet:
                     self.open()  # the shared connection had ended
@@ -331,7 +308,7 @@ class Connection:
         except (OSError, ValueError) as error:
             with process:
                 process.kill()
-            raise _NoAnswerError(str(error), process.returncode) from None
+            raise subprocess.CalledProcessError(process.returncode, "ssh", str(error)) from None
 
     def _program(self) -> bytes:
         """Returns the program that reads a request there."""
@@ -342,12 +319,12 @@ class Connection:
         program = _INSTALLED.format(app=found["app"], version=found["version"], mark=host.MARK, error=GONE)
         return program.encode() + b"\0"
 
-    def _failed(self, error: _NoAnswerError) -> StateError:
-        if error.code == NO_PYTHON:
+    def _failed(self, error: subprocess.CalledProcessError) -> StateError:
+        if error.returncode == NO_PYTHON:
             hint = f"name one: torchx context add --replace {self.context.name} ADDRESS --python PATH"
             name = self.context.name
             return StateError(f"{name} has no Python 3.10 or newer, which torchx needs", hint=hint)
-        return self._unreachable(self.errors, str(error))
+        return self._unreachable(self.errors, error.output)
 
     def _search(self) -> str:
         """Returns the shell line that runs the loader with the first Python that is new enough."""

@@ -10,14 +10,19 @@ from typing import Annotated
 import typer
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx_cli.app import TYPER, Subcommands
 from torchx_cli.command import TorchxCommand
 from torchx_cli.contexts import connection
 from torchx_cli.contexts.connection import Connection, Context, context_of, contexts
 from torchx_cli.contexts.dispatch import LOCAL
-from torchx_cli.flags import argument, option
+from torchx_cli.flags import Output, argument, option
+from torchx_cli.session import session_of
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import note, say
+
+with lazy_imports:
+    from torchx_cli.contexts import remote_run
 
 app = typer.Typer(cls=Subcommands, **TYPER)
 
@@ -82,15 +87,12 @@ def list_() -> int:
 @app.command("show", cls=TorchxCommand)
 def show(name: Name) -> int:
     """Show a context."""
-    found = context_of(name)
-    is_open = "open" if Connection(found).is_open() else "closed"
-    rows = {"name": name, "address": found.address, "python": found.python, "home": found.home}
-    rows |= {
-        "python found": found.found.get("python", ""),
-        "torchx there": found.found.get("app", ""),
-        "connection": is_open,
-    }
-    say("\n".join(f"{key}: {value}" for key, value in rows.items() if value))
+    known = context_of(name)
+    is_open = "open" if Connection(known).is_open() else "closed"
+    there = known.found
+    rows = {"name": name, "address": known.address, "python": known.python, "home": known.home}
+    rows |= {"python found": there.get("python", ""), "torchx there": there.get("app", "")}
+    say("\n".join(f"{key}: {value}" for key, value in {**rows, "connection": is_open}.items() if value))
     return 0
 
 
@@ -119,3 +121,9 @@ def check(name: Name) -> int:
         process.kill()
     say(f"an answer takes {(time.monotonic() - begun) * 1000:.0f} ms")
     return 0
+
+
+@app.command("submit", cls=TorchxCommand, hidden=True)
+def submit(ctx: typer.Context, output: Output = "") -> int:
+    """Submit applications that another machine has sent as JSON on stdin."""
+    return remote_run.receive(session_of(ctx), output or "text")

@@ -118,7 +118,7 @@ def cp_(
         with ProgressReporter(lambda _: None) as report, Ongoing(report, f"copying {source}") as ongoing:
             total = 0
             if not downloads and source != STREAM:
-                total = members.size_of(expanded(source))
+                total = sum(each.size for each in members.walk(expanded(source), members.Log()))
             done = 0
 
             def moved(count: int) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from torchx import json_shape, settings
 from torchx.errors import UnreachableError, UsageError
@@ -15,10 +16,12 @@ from torchx.json_limits import load_json
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx_cli.contexts.connection import Connection, context_of, contexts
-from torchx_cli.terminal.error_output import first_format
+from torchx_cli.terminal.error_output import format_in
 from torchx_cli.terminal.output import emit, note, say
 
 with lazy_imports:
+    from concurrent import futures
+
     from torchx.config import model
     from torchx_cli.contexts import client, ports
 
@@ -83,7 +86,8 @@ def _chosen(args: list[str]) -> tuple[str, list[str]]:
         raise UsageError(f"--context {named} does not fit a handle of {found}", code="conflicting_flags")
     name = named or found or os.environ.get(settings.TORCHX_CONTEXT, "")
     if not name and words[:1] != ["context"]:
-        name = _configured()
+        setting = model.examine_config(None)[0].get(model.OWN_SECTION, "context")
+        name = setting.value if setting is not None else ""
     if name == LOCAL:
         name = ""
     return name, [*first, *words]
@@ -128,25 +132,17 @@ def _of_handles(words: Sequence[str]) -> tuple[str, list[str]]:
     return next(iter(found), ""), rest
 
 
-def _configured() -> str:
-    setting = model.examine_config(None)[0].get(model.OWN_SECTION, "context")
-    return setting.value if setting is not None else ""
-
-
 def _list(names: Sequence[str], args: list[str]) -> int:
     """Lists the applications of several machines, and names those that do not answer."""
-    form = first_format(
-        [value for flag, value in zip(args, [*args[1:], ""], strict=True) if flag in ("-o", "--output")]
-    )
-    form = "json" if "--json" in args else form
+    form = format_in(args)
     for name in names:
         if name != LOCAL:
             context_of(name)
-    answers = _answers(names, args)
     rows: list[object] = []
     failed = 0
-    for name in names:
-        done = answers[name]
+    with futures.ThreadPoolExecutor(len(names)) as pool:
+        answers = pool.map(_answer, names, itertools.repeat(args))
+    for name, done in zip(names, answers, strict=True):
         if done is None or done.returncode:
             failed += 1
             why = f"no answer within {PATIENCE:.0f} s"
@@ -164,22 +160,9 @@ def _list(names: Sequence[str], args: list[str]) -> int:
     return 0
 
 
-def _answers(names: Sequence[str], args: Sequence[str]) -> dict[str, subprocess.CompletedProcess[str] | None]:
-    """Runs a command for several machines at the same time; None for those that do not answer in time."""
-    answers: dict[str, subprocess.CompletedProcess[str] | None] = {}
-
-    def query(name: str) -> None:
-        command = [sys.executable, "-m", "torchx_cli", "--context", name, *args]
-        try:
-            answers[name] = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
-            )
-        except subprocess.TimeoutExpired:
-            answers[name] = None
-
-    threads = [threading.Thread(target=query, args=(name,)) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
+def _answer(name: str, args: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+    """Runs a command for a machine; returns None if it does not answer in time."""
+    command, null = [sys.executable, "-m", "torchx_cli", "--context", name, *args], subprocess.DEVNULL
+    with suppress(subprocess.TimeoutExpired):
+        return subprocess.run(command, stdin=null, capture_output=True, text=True, timeout=PATIENCE)
+    return None

@@ -31,7 +31,7 @@ PART = ".torchx-part-"
 KEPT_FROM = 1 << 20
 """Bytes of a file from which its part is kept after an interruption."""
 BLOCK = 1 << 18
-"""Bytes that are read at once; larger blocks need new memory for each read, which is slower."""
+"""Bytes of a read; larger blocks need new memory for each read, which is slower."""
 LARGEST_HEADER = 1 << 20
 """Maximum bytes of an extended header of an archive, which is read in one piece."""
 
@@ -374,18 +374,6 @@ def read_have(data: bytes) -> dict[str, int]:
     except ValueError as error:
         raise StateError(f"the other machine gave an invalid answer: {error}") from error
     return known
-
-
-def size_of(path: Path) -> int:
-    """Returns the bytes of all files of this machine at and below a path."""
-    total = 0
-    with suppress(OSError):
-        total = path.stat().st_size
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with suppress(OSError):
-                total += Path(folder, name).lstat().st_size
-    return total
 
 
 def _part_of(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import posixpath
@@ -126,14 +127,11 @@ class Container(Place):
 
     def write(self, source: Iterable[Member], path: str, name: str, log: Log) -> None:
         """Sends members to the engine."""
-        folder, top = path, name
-        kind = self._engine.file_kind(*self._replica, path)
-        if kind != "folder" or name in ("", "."):
-            folder, top = posixpath.split(path.rstrip("/") or "/")
-        if kind == "folder" and name in ("", "."):
-            folder, top = path, "."
-        elif kind != "folder" and path.endswith("/"):
-            raise UsageError(f"no such folder in the container: {path}", code="not_found")
+        folder, top = path, name or "."
+        if self._engine.file_kind(*self._replica, path) != "folder":
+            folder, top = posixpath.split(path)
+            if not top:
+                raise UsageError(f"no such folder in the container: {path}", code="not_found")
 
         def send(write: Callable[[bytes], None]) -> None:
             members.write(source, _Sink(write), log, top=top)
@@ -192,7 +190,7 @@ class Programs(Place):
         theirs, ours = os.pipe()
         run = _Run(self._execute, ["sh", "-c", _WRITE, "sh", path, name, kind], stdin=theirs)
         with open(ours, "wb", buffering=0) as out, suppress(BrokenPipeError):  # the exit code has the cause
-            members.write(_chain(first, iterator), out, log, top=top)
+            members.write(itertools.chain([first], iterator), out, log, top=top)
         run.join()
         self._check(run, path)
 
@@ -209,11 +207,6 @@ class Programs(Place):
             log.notes.append(one_line(last))
         elif run.code:
             raise StateError(f"`tar` in {self._replica} failed: {one_line(last) or run.code}")
-
-
-def _chain(first: Member, rest: Iterator[Member]) -> Iterator[Member]:
-    yield first
-    yield from rest
 
 
 class _Run:

@@ -16,6 +16,7 @@ from torchx.specs.handles import UnknownAppException, make_app_handle
 from torchx.sweeps import after, delayed, parameters, plan
 from torchx.sweeps.view import require
 from torchx_cli.applications import ACTIVE, find
+from torchx_cli.door import feature
 from torchx_cli.flags import FULL
 from torchx_cli.placement import placement
 from torchx_cli.rule_flags import rule_notes
@@ -74,9 +75,11 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
         placed = placement(request, runner, config)
         note_all(rule_notes(request.rules, runs[0][1], request.component))
         note_all(parameters.similar_names(request.argv, rows[0]))
+        if request.context:
+            return int(feature("contexts.remote_run").submit(runs, request, form, placed))
         if request.dryrun:
-            return _dryrun(request, form, runs, runner, placed)
-        return submit_runs(request, form, runner, runs, placed, _others(request, runner), record)
+            return dryrun(request, form, runs, runner, placed)
+        return submit_runs(request, form, runner, runs, placed, awaited(request, runner), record)
 
 
 def submit_runs(
@@ -186,7 +189,7 @@ def _status(runner: Runner, handle: str, submitted: Submitted) -> AppStatus | No
     return sweep_attach.part_of(status, require(submitted.sweep), submitted.numbers)[0]
 
 
-def _others(request: RunRequest, runner: Runner) -> list[list[str]]:
+def awaited(request: RunRequest, runner: Runner) -> list[list[str]]:
     """Returns the handles of the applications to wait for, each with its condition.
 
     Raises:
@@ -255,7 +258,7 @@ def _applications(request: RunRequest, config: Config, rows: list[Row]) -> list[
         )
 
 
-def _dryrun(
+def dryrun(
     request: RunRequest, form: str, runs: list[tuple[Row, AppDef]], runner: Runner, placed: Placement
 ) -> int:
     """Prints the parameters of the runs, and the request of the first one."""
