@@ -36,6 +36,8 @@ class Machine:
         self.path = f"{Path(sys.executable).resolve().parent}:/usr/local/bin:/usr/bin:/bin"
         self.shell = "/bin/sh"
         self.first = ""  # a line of the shell before the command
+        self.variables = f"HOME={self.home}"
+        self.is_other_user = IS_ROOT
         self.home.mkdir(mode=0o700)
         lines = ["Host lab", "HostName 127.0.0.1", *(f"{name} {value}" for name, value in options.items())]
         (folder / "ssh_config").write_text("\n".join(lines) + "\n")
@@ -47,12 +49,12 @@ class Machine:
             os.chown(self.home, UID, UID)
         self.configure()
 
-    def configure(self, **changes: str) -> None:
-        """Changes the shell, the PATH, the home or the first line of a login."""
+    def configure(self, **changes: str | bool) -> None:
+        """Changes the shell, the PATH, the variables, the first line or the user of a login."""
         for name, value in changes.items():
             setattr(self, name, value)
         user = ""
-        if IS_ROOT:  # the interpreter of the tests may be in the home of root
+        if self.is_other_user:  # the interpreter of the tests may be in the home of root
             user = (
                 f"setpriv --reuid {UID} --regid {UID} --clear-groups "
                 "--inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
@@ -61,7 +63,7 @@ class Machine:
         part = enter.with_name("enter.part")
         part.write_text(
             f"#!/bin/sh\ncd {self.home}\n{self.first}\n"
-            f'exec {user} env -i HOME={self.home} PATH={self.path} {self.shell} -c "$SSH_ORIGINAL_COMMAND"\n'
+            f'exec {user} env -i {self.variables} PATH={self.path} {self.shell} -c "$SSH_ORIGINAL_COMMAND"\n'
         )
         part.chmod(0o755)
         part.rename(enter)
@@ -115,7 +117,7 @@ def machine() -> Iterator[Machine]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def add(name: str = "lab", address: str = "lab") -> None:
+def add(name: str = "lab", address: str = "lab", *flags: str) -> None:
     """Adds a context."""
-    done = torchx("context", "add", name, address)
+    done = torchx("context", "add", name, address, *flags)
     assert done.returncode == 0, done.stderr

@@ -13,13 +13,17 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from copies import MAKE, cp, same
+from engine import IMAGE
 from program import COMMAND, answer, environment, on_terminal, start, torchx
-from sshmachines import Machine, add
+from sshmachines import IS_ROOT, Machine, add
 from support import wait_until
+
+from torchx.version import __version__
 
 HANDLE = re.compile(r"lab\+local_cwd://torchx/(\S+)\n")
 
@@ -296,6 +300,60 @@ def test_a_machine_that_is_gone(lab: Machine, tmp_path: Path) -> None:
     assert any(row["name"] == "mine" for row in rows)
 
 
+@pytest.mark.long
+def test_a_hundred_cuts(lab: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line is lost or repeated, nothing is submitted twice, and a copy is continued."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHX_RECONNECT", "300")
+    torchx("wait", submit("head -c 100000000 /dev/urandom > large"))
+    printing = "i=0; until [ -e stop ]; do i=$((i+1)); echo line $i; sleep 0.05; done; exit 5"
+    handle = submit(printing)
+    before = set(lab.jobs())
+    commands = {
+        start("log", "-f", handle): 0,
+        start("--context", "lab", "run", "utils.sh", printing): 5,
+        start("wait", handle): 5,
+    }
+    follower, attached, _ = commands
+    printed: tuple[list[str], list[str]] = ([], [])
+    readers = [
+        threading.Thread(target=lines.extend, args=(stream,), daemon=True)
+        for lines, stream in zip(printed, (follower.stdout, attached.stderr), strict=True)
+    ]
+    for reader in readers:
+        reader.start()
+    rng, cuts, copies, copy = random.Random(7), 0, 0, start("cp", f"{handle}:large", "copy")
+
+    def counts() -> list[int]:
+        return [sum(" line " in line for line in lines) for lines in printed]
+
+    def go_on(seen: list[int]) -> bool:
+        return all(count > before for count, before in zip(counts(), seen, strict=True))
+
+    while cuts < 100:
+        wait_until(partial(go_on, counts()), "both print more lines")
+        time.sleep(rng.random() / 2)
+        cuts += lab.cut() > 0
+        if copy.poll() is not None:
+            copies += 1
+            copy.communicate()
+            copy = start("cp", f"{handle}:large", "copy")
+    (lab.home / "stop").touch()
+    for command, code in commands.items():
+        assert command.wait(300) == code
+    for reader in readers:
+        reader.join()
+    for lines in printed:
+        numbered = [line for line in lines if " line " in line]
+        assert numbered == [f"sh/0 │ line {number}\n" for number in range(1, len(numbered) + 1)]
+        assert not [line for line in lines if "\\x" in line]
+    assert len(set(lab.jobs()) - before) == 1
+    assert copies > 0
+    copy.communicate(timeout=300)
+    cp(f"{handle}:large", "copy")
+    assert Path("copy").read_bytes() == (lab.home / "large").read_bytes()
+
+
 # --- files -----------------------------------------------------------------------------------------
 
 
@@ -326,6 +384,49 @@ def test_a_cut_copy_continues(lab: Machine, tmp_path: Path, monkeypatch: pytest.
     assert not list(tmp_path.glob(".torchx-part*"))
 
 
+# --- engines ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param("local_docker", marks=pytest.mark.docker),
+        pytest.param("slurm", marks=pytest.mark.slurm),
+    ],
+)
+def test_an_engine_there(engine: str, lab: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole life of an application; this user's, as an engine admits few others."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/data").write_text("of the workspace")
+    lab.configure(is_other_user=False)
+    home = lab.folder / f"{engine}-home"
+    try:
+        add("engine", "lab", "--home", str(home))
+        words = ("--context", "engine", "run", "-s", engine)
+        script = ("utils.sh", "--image", IMAGE)
+        done = torchx(*words, "--log", "--workspace", "work", *script, "cat data; exit 4")
+        assert (done.returncode, "sh/0 │ of the workspace" in done.stderr) == (4, True), done.stderr
+        done = torchx(*words, "-d", *script, "echo out > out; echo up; sleep 600")
+        handle = done.stdout.strip()
+        assert handle.startswith(f"engine+{engine}://torchx/"), done.stderr
+        assert torchx("wait", "--for", "log:up", handle).returncode == 0
+        assert torchx("exec", handle, "cat", "out").stdout == "out\n"
+        cp(f"{handle}:out", "copy")
+        assert Path("copy").read_text() == "out\n"
+        cp("copy", f"{handle}:in")
+        assert torchx("exec", handle, "cat", "in").stdout == "out\n"
+        assert torchx("cancel", "--yes", handle).returncode == 0
+        assert torchx("wait", handle).returncode != 0
+        assert "CANCELLED" in torchx("status", handle).stdout
+        done = torchx(*words, "--each", "x=1,2", "--wait", *script, "exit {x}")
+        assert "2 runs: 2 failed" in done.stderr
+        for own in (handle, done.stdout.strip()):
+            assert torchx("delete", "--yes", own).returncode == 0
+    finally:
+        lab.configure(is_other_user=IS_ROOT)
+
+
 # --- odd and hostile machines ------------------------------------------------------------------------
 
 
@@ -341,6 +442,9 @@ ODD = {
     "banner": {"first": "yes welcome to the lab | head -n 2000"},
     "bash": {"shell": "/bin/bash"},
     "fish": {"shell": "/usr/bin/fish"},
+    "tcsh": {"shell": "/usr/bin/tcsh"},
+    "csh": {"shell": "/usr/bin/csh"},
+    "zsh": {"shell": "/usr/bin/zsh"},
 }
 
 
@@ -384,6 +488,112 @@ def test_broken_machines_are_errors(kind: str, odd: Machine) -> None:
         assert "\x1b" not in done.stderr + done.stdout
     finally:
         odd.configure(first="", path=f"{Path(sys.executable).resolve().parent}:/usr/bin:/bin")
+
+
+def test_a_user_without_a_home(odd: Machine) -> None:
+    odd.configure(variables="LANG=C")
+    try:
+        done = torchx("--context", "odd", "list")
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+        assert "HOME is not set there" in done.stderr
+        assert (
+            torchx("context", "add", "--replace", "odd", "lab", "--home", str(odd.home / "t")).returncode == 0
+        )
+        done = torchx("--context", "odd", "run", "utils.echo", "--msg", "hi")
+        assert (done.returncode, done.stderr) == (0, "echo/0 | hi\n"), done.stderr
+    finally:
+        odd.configure(variables=f"HOME={odd.home}")
+
+
+LIAR = """
+import json, os, select, sys
+data = b""
+while select.select([0], [], [], 1)[0] and (piece := os.read(0, 1 << 20)):
+    data += piece
+    if data.endswith(b"}\\n"):
+        break
+header = json.loads(data[data.rindex(b"\\n{") :] if b"\\n{" in data else data[data.rindex(b"\\0{") + 1 :])
+if header["op"] == "info":
+    answer = {"python": "/usr/bin/python3", "home": "/x", "torchx": %r}
+else:
+    answer = {"state": "new", "received": 0, **%r}
+sys.stdout.write("\\0torchx-host 1 " + json.dumps(answer) + "\\n" + %r)
+sys.stdout.flush()
+while os.read(0, 1 << 20):
+    pass
+"""
+LIES: dict[str, tuple[dict[str, object], str, list[str]]] = {
+    "no count": ({"received": "x"}, "", ["list"]),
+    "a count of the future": ({"received": 10**9}, "", ["list"]),
+    "a wrong error": ({"error": [1]}, "", ["list"]),
+    "no frames": ({}, "\xff" * 100, ["list"]),
+    "a path outside": ({"missing": ["../../etc/passwd"]}, "", ["run", "--workspace", ".", "utils.echo"]),
+    "no list": ({"missing": 5}, "", ["run", "--workspace", ".", "utils.echo"]),
+    "a folder that is none": ({"missing": []}, "[1]\n", ["run", "--workspace", ".", "utils.echo"]),
+    "no archive": ({}, "x" * 2000, ["cp", "app:out", "copy"]),
+    "an archive without an end": ({}, "", ["cp", "app:out", "copy"]),
+    "files that it has": ({}, '{"a": "b"}\n', ["cp", "file", "app:out"]),
+    "a port": ({}, "127.0.0.1:22 ; x\n", ["port", "app", "0", "22"]),
+}
+
+
+@pytest.mark.parametrize("kind", LIES)
+def test_a_machine_that_lies(kind: str, odd: Machine, tmp_path: Path) -> None:
+    fields, rest, words = LIES[kind]
+    (tmp_path / "file").write_text("content")
+    (odd.folder / "liar.py").write_text(LIAR % (__version__, fields, rest))
+    odd.configure(first=f"exec {sys.executable} {odd.folder}/liar.py")
+    try:
+        done = torchx("--context", "odd", *words, cwd=tmp_path, env={"TORCHX_RECONNECT": "1"})
+        assert done.returncode not in (0, None)
+        assert (len(done.stderr.splitlines()) <= 2, "bug in torchx" in done.stderr) == (True, False), (
+            done.stderr
+        )
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+    finally:
+        odd.configure(first="")
+
+
+def test_a_full_disk_there(odd: Machine, tmp_path: Path) -> None:
+    full = odd.home / "full"
+    full.mkdir()
+    mount = [
+        "mount",
+        "-t",
+        "tmpfs",
+        "-o",
+        f"size=200k,uid={odd.home.stat().st_uid},mode=700",
+        "none",
+        str(full),
+    ]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs root, to mount a small file system")
+    try:
+        assert torchx("context", "add", "--replace", "odd", "lab", "--home", str(full)).returncode == 0
+        done = torchx("--context", "odd", "run", "utils.echo")
+        assert (done.returncode, "No space left on device" in done.stderr) == (1, True), done.stderr
+        assert len(done.stderr.splitlines()) <= 2
+        assert [path for path in (full / "contexts").rglob("*") if path.is_file()] == []
+    finally:
+        subprocess.run(["umount", str(full)], check=True)
+
+
+def test_a_clock_of_another_day(lab: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are compared there, and files are compared by the times that they have there."""
+    monkeypatch.chdir(tmp_path)
+    (lab.home / "site").mkdir()
+    shift = "import time; now = time.time; time.time = lambda: now() + 86_400\n"
+    (lab.home / "site/sitecustomize.py").write_text(shift)
+    lab.configure(variables=f"HOME={lab.home} PYTHONPATH={lab.home}/site")
+    try:
+        handle = submit("echo a > a; touch -d 2030-01-01 a; sleep 0.1")
+        assert torchx("wait", handle).returncode == 0
+        assert "(1 d" not in torchx("list", "--context", "lab").stdout
+        cp(f"{handle}:a", "a")
+        assert cp("a", f"{handle}:a") == "copied 1 file\n"
+        assert (tmp_path / "a").stat().st_mtime == (lab.home / "a").stat().st_mtime
+    finally:
+        lab.configure(variables=f"HOME={lab.home}")
 
 
 def test_a_home_that_others_may_write(odd: Machine) -> None:

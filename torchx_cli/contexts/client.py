@@ -16,7 +16,6 @@ from types import MappingProxyType
 
 from torchx import settings
 from torchx.errors import StateError, UnreachableError
-from torchx.json_shape import typed_at
 from torchx.machine.polling import readable
 from torchx_cli.contexts import host
 from torchx_cli.contexts.connection import Connection, LostConnectionError
@@ -107,6 +106,8 @@ class Command:
                 while self._code is None:
                     self._step()
             return self._code
+        except host.ProtocolError as error:
+            raise StateError(f"{self._name}: {error}") from None
         finally:
             signal.set_wakeup_fd(woken)
             for number, handler in before.items():
@@ -127,10 +128,8 @@ class Command:
                 hint=f"jobs that it has submitted go on: torchx --context {self._name} list",
             )
         self._process, self._is_known = process, True
-        try:
-            self._channel.connect(typed_at(answer, int, "received"))
-        except host.ProtocolError as error:
-            raise StateError(f"{self._name}: {error}") from None
+        received = answer.get("received")
+        self._channel.connect(received if isinstance(received, int) else -1)
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
 
@@ -153,12 +152,14 @@ class Command:
         while time.monotonic() < end:
             pause = PAUSES[min(tries, len(PAUSES) - 1)]
             if tries == 2:
-                note(f"the connection to {self._name} was lost; it is opened again\r")
+                note(f"the connection to {self._name} was lost; it is opened again")
+                host.write_all(sys.stderr.fileno(), b"\r" * self._terminal)
             tries += 1
             if self._is_interrupted(pause):
                 break
             try:
-                self._connection.reopen()
+                self._connection.quiet = True
+                self._connection.open()
                 self._connect()
                 return
             except LostConnectionError as lost:
@@ -197,7 +198,7 @@ class Command:
                 self._receive(kind, content)
             if self._channel.has_more():
                 self._channel.send(out)
-        except (OSError, host.ProtocolError):
+        except OSError:
             if self._code is None:
                 self._reconnect()
 

@@ -179,7 +179,7 @@ class Connection:
     """
 
     def __init__(self, context: Context, *, quiet: bool = False) -> None:
-        self.context, self._quiet = context, quiet
+        self.context, self.quiet = context, quiet
         self._destination = context.destination()
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # what ssh prints
         weakref.finalize(self, self.errors.close)
@@ -206,7 +206,7 @@ class Connection:
         null = subprocess.DEVNULL
         if self.is_open() and not subprocess.run(self._command("-O", "check"), stderr=null).returncode:
             return
-        quiet = ["-oBatchMode=yes"] if self._quiet or not sys.stderr.isatty() else []
+        quiet = ["-oBatchMode=yes"] if self.quiet or not sys.stderr.isatty() else []
         command = self._command("-oControlMaster=auto", f"-oControlPersist={KEPT_FOR}", *quiet, "-fN")
         with tempfile.TemporaryFile() as errors:
             try:
@@ -221,11 +221,6 @@ class Connection:
         self.errors.seek(0)
         text = self.errors.read(1 << 16).decode("utf-8", "replace")
         return one_line(f"\n{text}".partition("\nerror: ")[2].partition("\n")[0])
-
-    def reopen(self) -> None:
-        """Opens the shared connection again, without questions."""
-        self._quiet = True
-        self.open()
 
     def is_open(self) -> bool:
         """Returns True if the shared connection exists."""
@@ -269,11 +264,17 @@ class Connection:
             try:
                 process, answer = self._start(found.get("python", ""), whole, data)
             except subprocess.CalledProcessError as error:
-                if is_last or error.returncode == NO_PYTHON:
-                    raise self._failed(error) from None
+                if error.returncode == NO_PYTHON:
+                    name = self.context.name
+                    hint = f"name one: torchx context add --replace {name} ADDRESS --python PATH"
+                    raise StateError(
+                        f"{name} has no Python 3.10 or newer, which torchx needs", hint=hint
+                    ) from None
+                if is_last:
+                    raise self._unreachable(self.errors, error.output) from None
                 if found and error.returncode in NOT_FOUND:
                     self.prepare(check=True)
-                elif not self._quiet:
+                elif not self.quiet:
                     self.open()  # the shared connection had ended
                 continue
             if "error" not in answer:
@@ -318,13 +319,6 @@ class Connection:
             return _SENT.format(size=len(source)).encode() + b"\0" + source
         program = _INSTALLED.format(app=found["app"], version=found["version"], mark=host.MARK, error=GONE)
         return program.encode() + b"\0"
-
-    def _failed(self, error: subprocess.CalledProcessError) -> StateError:
-        if error.returncode == NO_PYTHON:
-            hint = f"name one: torchx context add --replace {self.context.name} ADDRESS --python PATH"
-            name = self.context.name
-            return StateError(f"{name} has no Python 3.10 or newer, which torchx needs", hint=hint)
-        return self._unreachable(self.errors, error.output)
 
     def _search(self) -> str:
         """Returns the shell line that runs the loader with the first Python that is new enough."""
@@ -382,8 +376,12 @@ class Connection:
         assert process.stdin is not None
         assert process.stdout is not None
         with process:
+            known = {entry[0] for entry in tree}
             for missing in json_shape.items_at(answer, str, "missing"):
+                if missing not in known:
+                    break  # then no folder follows
                 host.write_all(process.stdin.fileno(), read(missing))
+            process.stdin.close()
             line = process.stdout.readline(1 << 16)
             process.kill()
         try:

@@ -55,8 +55,8 @@ def dispatch(args: Sequence[str]) -> int | list[str]:
     if not name or asks_help or command in HERE:
         return rest
     if "," in name:
-        if command != "list":
-            raise UsageError("several contexts work with `list` only", code="conflicting_flags")
+        if command not in ("list", "top"):
+            raise UsageError("several contexts work with `list` and `top` only", code="conflicting_flags")
         return _list(name.split(","), rest)
     if command == "cp" or (command == "run" and "--stdin" not in rest):
         return ["--context", name, *rest]
@@ -133,7 +133,7 @@ def _of_handles(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _list(names: Sequence[str], args: list[str]) -> int:
-    """Lists the applications of several machines, and names those that do not answer."""
+    """Prints the applications of several machines, and names those that do not answer."""
     form = format_in(args)
     for name in names:
         if name != LOCAL:

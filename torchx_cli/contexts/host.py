@@ -39,6 +39,7 @@ MOST_HELD = 1 << 20
 """Bytes that wait for a confirmation, from which a side reads no more from its sources."""
 DRAIN = 1.0
 """Seconds after the end of torchx in which its output is read, as other processes may hold it open."""
+FOLDERS = ("apps", "requests", "files", "trees")
 NEW, KNOWN, LOST = "new", "known", "lost"
 
 
@@ -162,28 +163,26 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def wait_ready(
-    readers: Sequence[int], writers: Sequence[int], timeout: float | None = None
-) -> tuple[list[int], list[int]]:
+    readers: Sequence[int], writers: Sequence[int], timeout: float = -1
+) -> tuple[set[int], set[int]]:
     """Waits for descriptors, also for those above 1,023, which ``select`` rejects.
+
+    Args:
+        readers: descriptors to read from.
+        writers: descriptors to write to.
+        timeout: seconds; negative for no limit.
 
     Returns:
         Those that can be read, and those that can be written; a closed one counts as both.
     """
-    masks = dict.fromkeys(readers, select.POLLIN)
-    for descriptor in writers:
-        masks[descriptor] = masks.get(descriptor, 0) | select.POLLOUT
     poll = select.poll()
-    for descriptor, mask in masks.items():
+    for descriptor in {*readers, *writers}:
+        mask = select.POLLIN * (descriptor in readers) | select.POLLOUT * (descriptor in writers)
         poll.register(descriptor, mask)
-    pause = -1.0  # no limit
-    if timeout is not None:
-        pause = timeout * 1000
-    events = dict(poll.poll(pause))
-    closed = select.POLLERR | select.POLLHUP | select.POLLNVAL
-    return (
-        [each for each in readers if events.get(each, 0) & (select.POLLIN | closed)],
-        [each for each in writers if events.get(each, 0) & (select.POLLOUT | closed)],
-    )
+    events = poll.poll(timeout * 1000)
+    ready = {descriptor for descriptor, event in events if event & ~select.POLLOUT}
+    writable = {descriptor for descriptor, event in events if event & ~select.POLLIN}
+    return ready.intersection(readers), writable.intersection(writers)
 
 
 def read_exactly(size: int) -> bytes:
@@ -209,12 +208,12 @@ def home_of(header: dict[str, Any]) -> str:
     """Returns the private folder of contexts on this machine."""
     home = header.get("home") or os.environ.get("TORCHX_HOME") or "~/.torchx"
     os.environ["TORCHX_HOME"] = home = os.path.abspath(os.path.expanduser(home))
+    if "~" in os.path.expanduser("~") and "~" in home:
+        raise OSError(
+            errno.ENOENT, "HOME is not set there; name a folder: torchx context add --replace --home"
+        )
     base = os.path.join(home, "contexts")
-    for folder in (
-        home,
-        base,
-        *(os.path.join(base, name) for name in ("apps", "requests", "files", "trees")),
-    ):
+    for folder in (home, base, *(os.path.join(base, name) for name in FOLDERS)):
         with contextlib.suppress(FileExistsError):
             os.makedirs(folder, 0o700)
         status = os.stat(folder)
@@ -254,26 +253,27 @@ def receive_files(base: str, tree: list[Any]) -> None:
         base: the folder of contexts.
         tree: the path, kind, mode, target, size and digest of each entry.
     """
-    digest = hashlib.sha256(json.dumps(tree).encode()).hexdigest()
-    final = os.path.join(base, "trees", digest)
-    known = {f"{entry[5]}-{entry[2]}": entry for entry in tree if entry[1] == "file"}
-    names = (
-        []
-        if os.path.isdir(final)
-        else [n for n in known if not os.path.exists(os.path.join(base, "files", n))]
-    )
-    answer(missing=[known[name][0] for name in names])
-    for name in names:
-        path = os.path.join(base, "files", name)
-        data = read_exactly(known[name][4])
-        if hashlib.sha256(data).hexdigest() != known[name][5]:
-            raise OSError(errno.EIO, "a file arrived damaged", known[name][0])
-        part = f"{path}.{os.getpid()}"
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-            os.fchmod(file.fileno(), known[name][2])
-        os.rename(part, path)
-    if not os.path.isdir(final):
+    final = os.path.join(base, "trees", hashlib.sha256(json.dumps(tree).encode()).hexdigest())
+    is_known, files = os.path.isdir(final), {}
+    for path, kind, mode, _, size, digest in tree:
+        stored = os.path.join(base, "files", f"{digest}-{mode}")
+        if kind == "file" and not is_known and not os.path.exists(stored):
+            files[stored] = (path, mode, size, digest)
+    answer(missing=[entry[0] for entry in files.values()])
+    for stored, (path, mode, size, digest) in files.items():
+        data = read_exactly(size)
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise OSError(errno.EIO, "a file arrived damaged", path)
+        part = f"{stored}.{os.getpid()}"
+        try:
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+                os.fchmod(file.fileno(), mode)
+            os.rename(part, stored)
+        except OSError:
+            os.unlink(part)
+            raise
+    if not is_known:
         part = f"{final}.{os.getpid()}"
         os.mkdir(part, 0o700)
         for path, kind, mode, target, _, content in tree:
@@ -295,7 +295,8 @@ def run_torchx(request: dict[str, Any]) -> NoReturn:
     os.environ.update(request.get("env") or {})
     sys.argv = ["torchx", *request["argv"]]
     try:
-        os.chdir(request.get("cwd") or os.path.expanduser("~"))
+        with contextlib.suppress(FileNotFoundError):  # some users have no home
+            os.chdir(os.path.expanduser("~"))
         program = importlib.import_module("torchx_cli.__main__").program
     except (OSError, ImportError) as error:
         write_all(2, f"error: torchx cannot be started on the other machine: {error}\n".encode())

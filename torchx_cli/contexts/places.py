@@ -55,13 +55,7 @@ class Place(Protocol):
     """The files of a replica; a relative path begins at its working directory."""
 
     def read(self, path: str, log: Log, have: Have | None = None) -> Any:
-        """Opens a context with the members of a file or folder.
-
-        Args:
-            path: the path.
-            log: counts them.
-            have: the files that the caller has, which a slow way need not carry.
-        """
+        """Opens a context with the members at a path; those that the caller has may be left out."""
 
     def write(self, source: Iterable[Member], path: str, name: str, log: Log) -> None:
         """Writes members to a path, or below it under a name if the path is a folder."""

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING
 
 from torchx import json_limits, json_shape
@@ -41,12 +40,9 @@ SHAPE: Data = {
     "runs": [{json_shape.REQUIRED: ("parameters", "app"), "parameters": {}, "app": {}}],
     "scheduler": str,
     "cfg": {},
-    "request": {},
-    "sweep": {},
-    "notify": ({}, NoneType),
     "secrets": [str],
 }
-"""The JSON of a submission; the fields of both requests are those of their classes here."""
+"""The JSON of a submission; its other fields are checked by the classes that take them."""
 FLAGS = ("component", "dryrun", "wait", "log", "detach", "fold", "show", "shown", "name", "once")
 """The fields of a request that are carried out there."""
 
