@@ -39,7 +39,11 @@ class Machine:
         self.variables = f"HOME={self.home}"
         self.is_other_user = IS_ROOT
         self.home.mkdir(mode=0o700)
-        lines = ["Host lab", "HostName 127.0.0.1", *(f"{name} {value}" for name, value in options.items())]
+        lines = [
+            "Host lab login1",
+            "HostName 127.0.0.1",
+            *(f"{name} {value}" for name, value in options.items()),
+        ]
         (folder / "ssh_config").write_text("\n".join(lines) + "\n")
         (folder / "bin").mkdir()
         wrapper = folder / "bin/ssh"

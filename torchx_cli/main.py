@@ -68,7 +68,7 @@ def _invoke(args: list[str]) -> int:
         args = ["--version"]
 
     if _may_name_context(args):
-        chosen: int | list[str] = feature("contexts.dispatch").dispatch(args)
+        chosen = feature("contexts.dispatch").dispatch(args)
         if isinstance(chosen, int):
             return chosen
         args = chosen

@@ -343,6 +343,8 @@ def test_a_hundred_cuts(lab: Machine, tmp_path: Path, monkeypatch: pytest.Monkey
         assert command.wait(300) == code
     for reader in readers:
         reader.join()
+    for command in commands:
+        command.communicate()
     for lines in printed:
         numbered = [line for line in lines if " line " in line]
         assert numbered == [f"sh/0 │ line {number}\n" for number in range(1, len(numbered) + 1)]
@@ -554,28 +556,28 @@ def test_a_machine_that_lies(kind: str, odd: Machine, tmp_path: Path) -> None:
         odd.configure(first="")
 
 
-def test_a_full_disk_there(odd: Machine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", ["200k", "80m"])
+def test_a_full_disk_there(size: str, odd: Machine, tmp_path: Path) -> None:
+    """The smaller one has no room for torchx, the other none for the workspace."""
     full = odd.home / "full"
     full.mkdir()
-    mount = [
-        "mount",
-        "-t",
-        "tmpfs",
-        "-o",
-        f"size=200k,uid={odd.home.stat().st_uid},mode=700",
-        "none",
-        str(full),
-    ]
-    if subprocess.run(mount, capture_output=True).returncode:
+    options = f"size={size},uid={odd.home.stat().st_uid},mode=700"
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "none", str(full)], capture_output=True
+    ).returncode:
+        full.rmdir()
         pytest.skip("needs root, to mount a small file system")
     try:
-        assert torchx("context", "add", "--replace", "odd", "lab", "--home", str(full)).returncode == 0
-        done = torchx("--context", "odd", "run", "utils.echo")
+        (tmp_path / "large").write_bytes(bytes(90_000_000))
+        add("full", "lab", "--home", str(full))
+        done = torchx("--context", "full", "run", "--workspace", ".", "utils.echo", cwd=tmp_path)
         assert (done.returncode, "No space left on device" in done.stderr) == (1, True), done.stderr
         assert len(done.stderr.splitlines()) <= 2
-        assert [path for path in (full / "contexts").rglob("*") if path.is_file()] == []
+        assert list((full / "contexts/files").iterdir()) == []
+        assert [path.name for path in (full / "contexts/apps").iterdir() if path.name.startswith(".")] == []
     finally:
         subprocess.run(["umount", str(full)], check=True)
+        full.rmdir()
 
 
 def test_a_clock_of_another_day(lab: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

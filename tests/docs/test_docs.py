@@ -7,10 +7,12 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import fakegpus
 import pytest
+from sshmachines import machine
 
 from docs.pages import PAGES, ROOT, Block, blocks, matches
 
@@ -84,8 +86,16 @@ def test_the_examples_of_a_page_work(name: str, tmp_path: Path, env: dict[str, s
     if name in ("queue.md", "first_day.md"):
         fakegpus.FakeGpus(tmp_path / "bin", 4)
         env.pop("CUDA_VISIBLE_DEVICES", None)
-    skipped = []
-    for block in blocks(BY_NAME[name]):
+    with ExitStack() as stack:
+        if name == "contexts.md":
+            lab = stack.enter_context(machine())
+            env.update(lab.env() | {"PATH": f"{lab.folder}/bin:{env['PATH']}"})
+        run_session(BY_NAME[name], tmp_path, env)
+
+
+def run_session(page: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    name, skipped = page.name, []
+    for block in blocks(page):
         if block.needs_torch and not all(importlib.util.find_spec(m) for m in ("torch", "sklearn")):
             skipped.append(f"{name}:{block.line}")
         elif block.file:

@@ -377,10 +377,11 @@ class Connection:
         assert process.stdout is not None
         with process:
             known = {entry[0] for entry in tree}
-            for missing in json_shape.items_at(answer, str, "missing"):
-                if missing not in known:
-                    break  # then no folder follows
-                host.write_all(process.stdin.fileno(), read(missing))
+            with suppress(BrokenPipeError):  # the error follows
+                for missing in json_shape.items_at(answer, str, "missing"):
+                    if missing not in known:
+                        break  # then no folder follows
+                    host.write_all(process.stdin.fileno(), read(missing))
             process.stdin.close()
             line = process.stdout.readline(1 << 16)
             process.kill()
