@@ -56,6 +56,7 @@ def torchrun(
     mounts: list[str] | None = None,
     debug: bool = False,
     tee: int = 3,
+    numa_binding: str | None = None,
 ) -> specs.AppDef:
     """Runs a PyTorch script or module on several processes, on one machine or on many.
 
@@ -81,6 +82,7 @@ def torchrun(
         mounts: mounts, as SRC:DST[:ro] or type=bind,src=SRC,dst=DST
         debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
         tee: output of the processes to show and to keep: 0 none, 1 stdout, 2 stderr, 3 both
+        numa_binding: CPUs near the GPU of each process, by PyTorch 2.9: node, socket, exclusive, core-complex
     """
     if not (script or m) and script_args[:1] and script_args[0].endswith(".py"):
         raise ValueError(f"nothing to run; add --script {script_args[0]}")
@@ -89,6 +91,7 @@ def torchrun(
     meet = ["--rdzv_backend", rdzv_backend, *(["--rdzv_conf", rdzv_conf] if rdzv_conf else [])]
     rest = ["--rdzv_id", macros.app_id, "--nnodes", nnodes, "--nproc_per_node", str(processes)]
     rest += ["--tee", str(tee), "--role", ""]
+    rest += ["--numa-binding", numa_binding] if numa_binding else []
     if rdzv_backend == "static":
         rest += ["--node_rank", macros.replica_id]
     rest += ["-m", m] if m else [script or ""]
@@ -131,6 +134,7 @@ def ddp(
     mounts: list[str] | None = None,
     debug: bool = False,
     tee: int = 3,
+    numa_binding: str | None = None,
 ) -> specs.AppDef:
     """Runs a PyTorch script or module on several processes: the older name of dist.torchrun.
 
@@ -154,6 +158,7 @@ def ddp(
         mounts: mounts, as SRC:DST[:ro] or type=bind,src=SRC,dst=DST
         debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
         tee: output of the processes to show and to keep: 0 none, 1 stdout, 2 stderr, 3 both
+        numa_binding: CPUs near the GPU of each process, by PyTorch 2.9: node, socket, exclusive, core-complex
     """
     options = dict(locals())
     return torchrun(*options.pop("script_args"), **options)

@@ -27,8 +27,12 @@ PROBE_AFTER = 0.5
 """Seconds after which the controller is probed."""
 _DATABASE_PROGRAMS = ("sacct", "sacctmgr")
 _KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_SOCKET")
-_VARIABLES = r"(SLURM|SLURMD|SRUN|SALLOC|SACCT|SACCTMGR|SCANCEL|SCONTROL|SINFO|SQUEUE|SSTAT)_"
-"""Start of the variables that Slurm sets inside a job, and of defaults of options of its programs."""
+_VARIABLES = (
+    r"(SLURM|SLURMD|SRUN|SALLOC|SACCT|SACCTMGR|SCANCEL|SCONTROL|SINFO|SQUEUE|SSTAT|"
+    r"PMI|PMI2|PMIX|PRTE|OMPI_COMM|OMPI_UNIVERSE|MPI_LOCALNRANKS|MPI_LOCALRANKID)(_|$)"
+)
+"""Start of the variables that Slurm and starters of MPI set inside a job, such as CPU masks and ranks, and of
+defaults of options of Slurm's programs."""
 PORT = 6817
 """Default port of a controller."""
 _CONFIG_FILES = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf")

@@ -59,6 +59,12 @@ def test_an_elastic_job_has_a_least_number_of_nodes() -> None:
     assert option(app, "--nnodes") == "1:4"
 
 
+def test_numa_binding_is_passed_on() -> None:
+    for component in (dist.torchrun, dist.ddp):
+        assert option(component(script="train.py", numa_binding="node"), "--numa-binding") == "node"
+        assert "--numa-binding" not in words(component(script="train.py"))
+
+
 def test_static_rendezvous_gets_its_rank() -> None:
     app = dist.torchrun(script="train.py", j="2x1", rdzv_backend="static", rdzv_conf="timeout=60")
     assert option(app, "--node_rank") == macros.replica_id

@@ -44,6 +44,19 @@ def test_odd_names_and_values_in_several_roles(scheduler: SlurmScheduler) -> Non
     )
 
 
+def test_variables_of_an_outer_job(scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a shell of salloc, or in a step that was started for MPI."""
+    names = "SLURM_CPU_BIND SLURM_MEM_BIND SLURM_PROCID PMI_RANK PMI2_X PMIX_RANK OMPI_COMM_WORLD_RANK"
+    for name in names.split():
+        monkeypatch.setenv(name, "outer")
+    monkeypatch.setenv("PMIXER", "kept")
+    app_id = scheduler.submit(AppDef("inner", [role("env; nproc")]), {})
+    assert scheduler.wait(app_id, 60)
+    lines = output(scheduler, app_id).decode().splitlines()
+    assert not [line for line in lines if line.endswith("=outer")]
+    assert "PMIXER=kept" in lines
+
+
 def test_script_of_dry_run_goes_to_sbatch_by_hand(scheduler: SlurmScheduler) -> None:
     info = scheduler.submit_dryrun(AppDef("hand", [role("echo by hand", "r%ö", num_replicas=2)]), {})
     app_id = slurm("sbatch", "--parsable", text=repr(info)).strip()
