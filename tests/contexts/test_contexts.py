@@ -249,6 +249,17 @@ def test_a_closed_pipe_ends_the_command(lab: Machine) -> None:
     torchx("cancel", handle)
 
 
+def test_a_full_disk_here_ends_the_command(lab: Machine) -> None:
+    handle = submit("seq 1000; sleep 100")
+    with Path("/dev/full").open("w") as full:
+        words = [*COMMAND, "log", "-f", handle]
+        done = subprocess.run(
+            words, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert (done.returncode, "the output cannot be written: No space left" in done.stderr) == (1, True)
+    torchx("cancel", handle)
+
+
 # --- lost connections ----------------------------------------------------------------------------------
 
 

@@ -41,7 +41,7 @@ MOST_NODES = 440_609
 """The size of the source in syntax nodes, which formatting does not change, without contexts of names."""
 
 BESIDE = {
-    "torchx_cli/contexts": (2_790, 13_430),
+    "torchx_cli/contexts": (2_785, 13_415),
     "schedulers/gridengine": (1_370, 5_385),
     "torchx/features/bad_nodes": (260, 1_400),
     "torchx/scheduling/setup_once": (330, 1_400),

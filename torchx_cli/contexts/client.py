@@ -238,6 +238,8 @@ class Command:
             except BrokenPipeError:
                 self._channel.put(host.SIGNAL, bytes([signal.SIGHUP]))
                 discard_output()
+            except OSError as error:  # not one of the connection
+                raise StateError(f"the output cannot be written: {error.strerror}") from error
 
     def _filtered(self, kind: int, content: bytes) -> bytes:
         """Returns text without sequences that may control the terminal, other than for colours and lines."""

@@ -109,9 +109,6 @@ def remove(name: Name) -> int:
 def check(name: Name) -> int:
     """Connect to a machine, find or send torchx there, and measure the time of an answer."""
     way = Connection(replace(context_of(name), found={}))
-    begun = time.monotonic()
-    way.open()
-    say(f"connected in {time.monotonic() - begun:.1f} s")
     way.prepare(check=True)
     found = way.context.found
     say(f"python: {found['python']}\ntorchx: {found['version']}, {found['app'] or 'installed there'}")
