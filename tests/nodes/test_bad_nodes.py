@@ -21,6 +21,7 @@ from torchx.errors import StateError
 from torchx.features.bad_nodes import evidence, store
 from torchx.features.bad_nodes.store import KEPT, BadNode
 from torchx.machine import files
+from torchx.runner.api import Runner
 from torchx.schedulers.gridengine.options import directives_of
 from torchx.schedulers.gridengine.scheduler import create_scheduler as create_gridengine
 from torchx.schedulers.slurm.options import sbatch_options
@@ -113,6 +114,24 @@ def test_peers_of_nccl() -> None:
     assert found(line, replica(1, "n2", AppState.FAILED)) == {}, "its program has failed"
     assert found(line.replace("n2.lan", "n1"), replica(1, "n2", AppState.CANCELLED)) == {}
     assert found(line.replace("n2.lan", "n22"), replica(1, "n2", AppState.CANCELLED)) == {}
+
+
+@pytest.mark.parametrize("problem", [NotImplementedError("no logs"), StateError("no answer"), KeyError("x")])
+def test_errors_do_not_reach_a_command(problem: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler of a plugin may have no logs; one that cannot avoid nodes is not queried."""
+    queried: list[str] = []
+
+    def fails(handle: str, query: LogQuery) -> Iterator[LogChunk]:
+        queried.append(handle)
+        raise problem
+
+    failed = status(replica(0, "n1", AppState.FAILED))
+    with Runner("torchx") as runner:
+        monkeypatch.setattr(runner, "log_chunks", fails)
+        evidence.record(runner, HANDLE, failed)
+        evidence.record(runner, "local_cwd://torchx/x", failed)
+    assert queried == [HANDLE]
+    assert store.clusters() == []
 
 
 def test_critical_errors_are_those_of_the_checks() -> None:
@@ -236,8 +255,6 @@ def test_each_cluster_has_an_option_for_hosts() -> None:
 
 
 def submit_and_wait(create: Any, backend: str, role: Role, **cfg: Any) -> AppStatus:
-    from torchx.runner.api import Runner
-
     with Runner("torchx", {backend: create}) as runner:
         handle = runner.run(AppDef("nodes", [role]), backend, cfg)
         ended = runner.wait(handle, timeout=60)

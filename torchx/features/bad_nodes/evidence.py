@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from torchx.end_causes import EndCause
-from torchx.errors import TorchxError
 from torchx.excerpts import last_lines
 from torchx.features.bad_nodes.store import KEPT, BadNode, remember
+from torchx.masking import mask_text
 from torchx.printable import shortened
 from torchx.scheduling.failure_causes import BEFORE_PROGRAM
 from torchx.scheduling.logs import LogQuery
@@ -39,7 +39,9 @@ _PREFLIGHT = re.compile(rf"{re.escape(BEFORE_PROGRAM[94][1])} on \S+: (?:.*; )?(
 
 
 def record(runner: Runner, handle: str, status: AppStatus) -> None:
-    """Remembers the nodes that the end of an application proves to be bad; ignores all errors of engines.
+    """Remembers the nodes that the end of an application proves to be bad, if its scheduler can avoid nodes.
+
+    An error, such as that of an engine without logs, is not one of the command that has waited for the end.
 
     Args:
         runner: reads the logs.
@@ -47,8 +49,9 @@ def record(runner: Runner, handle: str, status: AppStatus) -> None:
         status: its status at the end.
     """
     scheduler = parse_app_handle(handle).scheduler_backend
-    with suppress(TorchxError, OSError):
-        remember(scheduler, nodes_of(runner, handle, status))
+    with suppress(Exception):
+        if "avoid_hosts" in runner.scheduler_run_opts(scheduler):
+            remember(scheduler, nodes_of(runner, handle, status))
 
 
 def nodes_of(runner: Runner, handle: str, status: AppStatus) -> Iterator[BadNode]:
@@ -63,7 +66,7 @@ def nodes_of(runner: Runner, handle: str, status: AppStatus) -> Iterator[BadNode
         for line in last_lines(runner.log_chunks(handle, query), LINES):
             if named := named_by(line, replica, status):
                 host, cause = named
-                found.setdefault(host, (cause, shortened(line.strip(), LONGEST)))
+                found.setdefault(host, (cause, shortened(mask_text(line.strip()), LONGEST)))
     for host, (cause, evidence) in found.items():
         yield BadNode(host, cause, evidence, handle, now, now + KEPT)
 
