@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from torchx.errors import TorchxError, UsageError
+from torchx.features.bad_nodes import store as bad_nodes
 from torchx.jobs import ended, events, ticket
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.jobs.view import JobView, ReplicaView, fold
+from torchx.machine import files
 from torchx.notifications.store import Store as Notifications
 from torchx.provenance.model import Editable, File, Machine, Provenance, Python, Source, Submodule
 from torchx.provenance.store import Store as Sources
@@ -255,6 +257,11 @@ def read_source(data: Any, folder: Path) -> Any:
     store = Sources(folder)
     placed(store.record, data)
     return store.read()
+
+
+def read_bad_nodes(data: Any, folder: Path) -> Any:
+    placed(files.user_home() / "nodes" / "slurm.json", data)
+    return bad_nodes.load("slurm", 1.0)
 
 
 def read_once(data: Any, folder: Path) -> Any:
@@ -521,6 +528,12 @@ FORMATS = [
     Format("end of a run", {"e": "end", "n": 1, "s": "FAILED", "t": AT, "c": 1, "m": "m"}, read_progress),
     Format("cancel of runs", {"e": "cancel", "runs": 1, "m": "m"}, read_progress),
     Format("queue of runs", {"e": "queue", "key": "k", "ids": [[1, "a-1"]], "t": AT}, read_progress),
+    Format(
+        "bad nodes",
+        [{"host": "n", "cause": "ecc", "evidence": "x", "app": "slurm://torchx/1", "at": 1.0, "until": AT}],
+        read_bad_nodes,
+        (TorchxError,),
+    ),
     Format("request to a sweep", {"r": "cancel", "runs": [1], "to": 3}, read_requests),
     Format("report of a keeper", REPORT, lambda data, _: keepers.parse(text(data), 7)),
     Format(
