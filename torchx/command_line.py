@@ -18,6 +18,29 @@ UNKNOWN, NO_VALUE = "unknown_flag", "missing_value"
 """The codes of the errors about an unknown flag and a missing value."""
 
 
+class FlagRow(NamedTuple):
+    """A flag of ``torchx run`` in a table, which declares it without an import of its feature.
+
+    Attributes:
+        flag: its spellings, such as ``-d --detach``; its name is that of the last one.
+        metavar: the form of its value; empty for a switch.
+        help: its line of help.
+        group: the title of its group on the help page.
+        repeats: whether it may be repeated.
+    """
+
+    flag: str
+    metavar: str
+    help: str
+    group: str = "Features of other packages"
+    repeats: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name as a parameter, such as ``detach``."""
+        return self.flag.rpartition(" ")[2].lstrip("-").replace("-", "_")
+
+
 class ArgumentError(UsageError):
     """An argument of a command or component is unknown, missing, repeated or has an invalid value.
 

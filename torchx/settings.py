@@ -110,6 +110,8 @@ ONCE = "torchx/once"
 """Key in the metadata of an application: the name that ``--once`` gave to its submission."""
 SERVICE = "torchx/service"
 """Key in the metadata of a role: the probe, the time limit and the weight of a service."""
+FEATURE = "torchx/feature."
+"""Prefix of the keys of features in the metadata of an application, each with the values of its flags."""
 POLICIES = "policies"
 """The run option with the policies of other packages, and their key in records."""
 

@@ -144,15 +144,16 @@ def load(name: str) -> TyperCommand | TyperGroup:
     if app is None:
         app = typer.Typer(**TYPER)
         function: Callable[..., object] = getattr(module, f"{name}_")
-        settings = {**SETTINGS, **getattr(module, "SETTINGS", {})}
-        cls = getattr(module, "COMMAND", TorchxCommand)
-        examples = getattr(module, "EXAMPLES", None)
         _evaluate_annotations(function)
         if hasattr(module, "FLAGS"):
             set_flags(function, module.FLAGS)
-        app.command(name, cls=cls, context_settings=settings, short_help=COMMANDS[name], epilog=examples)(
-            function
-        )
+        app.command(
+            name,
+            cls=TorchxCommand,
+            context_settings={**SETTINGS, **getattr(module, "SETTINGS", {})},
+            short_help=COMMANDS[name],
+            epilog=getattr(module, "EXAMPLES", None),
+        )(function)
     command = typer.main.get_command(app)
     assert isinstance(command, (TyperCommand, TyperGroup))
     _restore_help(command)

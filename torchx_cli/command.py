@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 from torchx.command_line import UNKNOWN, ArgumentError, Flag, FlagTable, Hit, Split
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx_cli.door import feature, has_others
 from torchx_cli.flags import OLDER_SPELLINGS, OMITTED, OUTPUT
 from torchx_cli.terminal.output import note_all
 
@@ -31,6 +32,10 @@ class TorchxCommand(TyperCommand):
         """Returns the parameters, including --help."""
         return skip_type_conversion(super().get_params(ctx))
 
+    def add_flags(self) -> bool:
+        """Adds the flags of features of other packages to `run`; returns False if there are none to add."""
+        return self.name == "run" and has_others() and bool(feature("features.flags").extend(self))
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Returns the parts of the usage line after the command name."""
         names = [p.metavar for p in self.get_params(ctx) if p.param_type_name == "argument"]
@@ -38,6 +43,7 @@ class TorchxCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the arguments and flags, identical for all versions of Typer."""
+        self.add_flags()
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             if param.param_type_name == "argument":
@@ -55,7 +61,12 @@ class TorchxCommand(TyperCommand):
         """Parses the arguments of the command, with abbreviated flags expanded."""
         if not ctx.resilient_parsing:  # True during shell completion
             table = flag_table(self.get_params(ctx), ctx.allow_interspersed_args, ctx.command_path)
-            args = list(expand_flags(args, table, ctx.info_name))
+            try:
+                args = list(expand_flags(args, table, ctx.info_name))
+            except ArgumentError as error:
+                if error.code != UNKNOWN or not self.add_flags():
+                    raise
+                return self.parse_args(ctx, args)
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 

@@ -5,6 +5,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    from torchx.plugins import groups
+
+
+def has_others() -> bool:
+    """Returns True if other packages have features; it searches all installed distributions."""
+    return bool(groups.entry_points("torchx.features"))
+
 
 def feature(module: str) -> Any:
     """Returns a module of a feature, such as ``contexts.dispatch``, when its flag or command is used."""

@@ -5,43 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import UsageError
 from torchx.machine.files import expanded, unreadable
 from torchx.masking import SecretValue, add_references, add_values, secrets_in_environment
-from torchx_cli.flags import PROGRAM, option
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
-
-Env = Annotated[
-    list[str],
-    option(
-        "--env",
-        metavar="NAME[=VALUE]",
-        help="Set an environment variable; without =VALUE, copy it from this shell (repeatable).",
-        group=PROGRAM,
-    ),
-]
-EnvFile = Annotated[
-    list[str],
-    option(
-        "--env-file",
-        metavar="PATH",
-        help="Set the variables listed in a file, one NAME=VALUE a line (repeatable).",
-        group=PROGRAM,
-    ),
-]
-Secrets = Annotated[
-    list[str],
-    option(
-        "--secret",
-        metavar="NAME[=@FILE]",
-        help="Set a secret from this shell or from a file; it is masked in all output (repeatable).",
-        group=PROGRAM,
-    ),
-]
 
 LARGEST = 1 << 20
 """Maximum bytes of a file with variables or a secret."""

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from torchx.command_line import ArgumentError
+from torchx.command_line import ArgumentError, FlagRow
 from torchx.errors import UsageError
-from torchx.features import Flag
 from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 
@@ -41,15 +40,17 @@ def argument(*, metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, show_default=False, help=help)
 
 
-def set_flags(function: Callable[..., object], rows: Iterable[Flag]) -> None:
-    """Completes the signature of a command with flags of a table; it gets their values by keyword."""
+def set_flags(function: Callable[..., object], rows: Iterable[FlagRow]) -> None:
+    """Adds flags of a table to a command after its `arguments`; it gets their values by keyword."""
     function.__dict__.pop("__signature__", None)  # of an earlier call
     signature = inspect.signature(function)
     *own, _ = signature.parameters.values()
-    function.__dict__["__signature__"] = signature.replace(parameters=[*own, *map(_parameter, rows)])
+    after = list(signature.parameters).index("arguments") + 1
+    own[after:after] = map(_parameter, rows)
+    function.__dict__["__signature__"] = signature.replace(parameters=own)
 
 
-def _parameter(row: Flag) -> inspect.Parameter:
+def _parameter(row: FlagRow) -> inspect.Parameter:
     """Returns the parameter of a row, whose annotation declares the flag."""
     kind: Any = str
     if row.repeats:
@@ -76,10 +77,9 @@ OLDER_SPELLINGS = {
 }
 """Spellings that work without being listed: those of TorchX, and those of 0.1, until 0.4."""
 
-PROGRAM, PLACE, ATTACHED = "Program and files", "Scheduler", "Attached or not"
-SWEEP, FAILURES, LIMITS = "Sweeps and order", "Failures and stalls", "Time limits and checkpoints"
-NOTIFY, RECORD, OUTPUT = "Notifications", "Record", "Output"
-"""The groups of flags on the help pages of `run` and `rerun`."""
+PROGRAM = "Program and files"
+OUTPUT = "Output"
+"""Groups of flags on the help pages of `run` and `rerun`; the others are in `run_flags`."""
 
 _APPLICATION = "An application (handle, app id or a prefix of it, name, @last), one of its roles, or "
 
@@ -130,15 +130,8 @@ Name = Annotated[
 ]
 
 
-def cfg_option(group: str | None = None) -> Any:
-    """Declares the flag for run options."""
-    text = "Set run options of the scheduler (repeatable); torchx runopts NAME lists them."
-    return option("-cfg", metavar="K=V,...", help=text, group=group)
-
-
-Cfg = Annotated[list[str], cfg_option()]
-RunCfg = Annotated[list[str], cfg_option(PLACE)]
-
+CFG = "Set run options of the scheduler (repeatable); torchx runopts NAME lists them."
+Cfg = Annotated[list[str], option("-cfg", metavar="K=V,...", help=CFG)]
 
 FOLD = "Print a line that several replicas share once, with their names."
 SHOW = "Print only the logs of these replicas: rank0, last, all, 0,2-4, ROLE or ROLE/0."
@@ -146,9 +139,9 @@ Fold = Annotated[bool, switch("--fold", help=FOLD)]
 Show = Annotated[str, option("--show", metavar="A,B", help=SHOW)]
 
 
-def scheduler_option(help: str, group: str | None = None) -> Any:
+def scheduler_option(help: str) -> Any:
     """Declares the flag for a scheduler."""
-    return option("-s", "--scheduler", metavar="NAME", help=help, group=group)
+    return option("-s", "--scheduler", metavar="NAME", help=help)
 
 
 def lines_option(help: str) -> Any:

@@ -177,10 +177,10 @@ def parse(line: str, directory: str = "") -> RecordedCommand | None:
     except ValueError:
         return None
     program, run_command = _commands()
-    name, *rest = complete.Line(program, args, interspersed=False).rest or [""]
+    name, *rest = complete.Line(program, args).rest or [""]
     if name != "run":
         return None
-    command = complete.Line(run_command, rest, interspersed=False)
+    command = complete.Line(run_command, rest)
     if any(hit.flag.name == "stdin" for hit in command.hits):
         return None
     after = command.rest

@@ -10,6 +10,7 @@ from torchx.errors import RunOptionError, UsageError
 from torchx.json_limits import without_empty
 from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
+from torchx.settings import POLICIES
 from torchx_cli.flags import OLDER_SPELLINGS
 from torchx_cli.run_flags import RULES
 
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
     from torchx.json_limits import Data
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal, RunOptions, runopts
-
-OPTIONS = {
-    "no_queue": "no_wait",
-    "progress_regex": "progress",
-    "requeue": "requeue_on",
-    "warn_before": "notice",
-}
-"""The flags whose names differ from those of their run options."""
 
 _BOTH = "these do: -s local_cwd, -s local_docker"
 _LOCAL = "local jobs do: -s local_cwd"
@@ -43,6 +36,7 @@ LACKS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("preflight",): ("runs no checks before the program", _LOCAL),
     ("avoid_bad_nodes",): ("has no nodes to choose from", "clusters do"),
     ("priority", "no_wait"): ("has no queue of this machine", _BOTH),
+    (POLICIES,): ("runs no policies of other packages", _BOTH),
 }
 """Run options, and the message and the hint about a scheduler that does not have them."""
 
@@ -53,7 +47,7 @@ def rule_options(flags: Data) -> dict[str, CfgVal]:
     Raises:
         UsageError: the priority, or the steps of a straggler, are not a number.
     """
-    options = without_empty({OPTIONS.get(row.name, row.name): flags[row.name] for row in RULES})
+    options = without_empty({option: flags[row.name] for option, row in RULES.items()})
     if "checkpoint_dir" in options:
         options["checkpoint_dir"] = str(expanded(options["checkpoint_dir"]).absolute())
     for name in options.keys() & {"priority", "straggler"}:
@@ -100,7 +94,9 @@ def flag_of(option: str, args: Sequence[str]) -> str:
     >>> flag_of("notice", ["run", "--warn=5x"]), flag_of("notice", ["--notice", "5x"]), flag_of("stall", [])
     ('--warn', '--notice', '')
     """
-    flag = next((row.flag for row in RULES if OPTIONS.get(row.name, row.name) == option), f"--{option}")
+    if option not in RULES:
+        return ""
+    flag = RULES[option].flag
     spellings = [flag, *(older for older, newer in OLDER_SPELLINGS.items() if newer == flag)]
     typed = (arg.partition("=")[0] for arg in args if arg[2:].rstrip("-") and arg.startswith("--"))
     return next((text for text in typed if any(name.startswith(text) for name in spellings)), "")

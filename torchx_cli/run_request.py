@@ -18,6 +18,7 @@ from torchx.json_limits import without_none
 from torchx.lazy import lazy_imports
 from torchx.specs.run_options import runopt
 from torchx.suggestions import did_you_mean
+from torchx_cli.door import feature
 from torchx_cli.environment import Environment
 from torchx_cli.flags import split_list, tags_given
 from torchx_cli.rule_flags import flag_options
@@ -34,7 +35,7 @@ with lazy_imports:
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
     from torchx.runner import once as runner_once
-    from torchx.specs import notify
+    from torchx.specs import app_metadata, notify
     from torchx_cli import hints
     from torchx_cli.terminal import component_help
 
@@ -88,6 +89,7 @@ class RunRequest:
         rules: run options from flags of their own: stalls, retries, time limit, queue.
         sweep: the flags of a sweep.
         context: the other machine that it runs on; empty for this one.
+        features: the features of other packages by name, with the values of their flags.
         origins: the origins of configured values, by the run option or the code of the errors they cause.
     """
 
@@ -118,6 +120,7 @@ class RunRequest:
     rules: dict[str, CfgVal] = field(default_factory=dict)
     sweep: SweepFlags = field(default_factory=SweepFlags)
     context: str = ""
+    features: dict[str, Object] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
@@ -132,15 +135,22 @@ class RunRequest:
             raise
 
     def take(self, flags: Data, config: Config) -> None:
-        """Takes the values of the flags of `run` and `rerun` that follow, name and record an application.
+        """Takes the values of the flags of `run` and `rerun` that do not choose the application.
 
         Raises:
             UsageError: a notification, or `fold` of the configuration, is invalid.
         """
         for name in ("dryrun", "wait", "log", "detach", "fold", "show", "note", "name", "once"):
             setattr(self, name, flags[name] or getattr(self, name))
+        self.environment = Environment(flags["env"], flags["env_file"], flags["secret"])
         complete_output(self, config)
         self.notify = notifications_of(flags["notify"], flags["notify_on"], config)
+
+    def describe(self, app: AppDef) -> None:
+        """Adds the tags, the note and the features to the metadata of an application."""
+        app_metadata.set_tags(app, self.tags, self.note)
+        if self.features:
+            feature("features.flags").apply(self.features, app)
 
     def add_options(self, options: dict[str, Option], cfg: dict[str, CfgVal]) -> None:
         """Adds configured run options to those that are given, which take precedence."""

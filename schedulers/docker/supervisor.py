@@ -20,6 +20,7 @@ from torchx.errors import StateError, TorchxError
 from torchx.jobs import ticket
 from torchx.jobs.paths import Home, JobPaths
 from torchx.json_limits import Data, Object
+from torchx.json_shape import typed_at
 from torchx.lazy import lazy_imports
 from torchx.machine.outage import Outage
 from torchx.schedulers.docker import reconcile
@@ -430,7 +431,8 @@ def _foreign(job: Job) -> list[Policy[Replica]]:
     names = [f"{role.name}/{replica}" for role, replica in job.members]
     kept = record.load_data(job.app_id) or {}
     try:
-        return foreign_policies.create(kept.get(POLICIES, ()), Application(job.app_id, names, job.cfg))
+        application = Application(job.app_id, names, job.cfg, typed_at(kept, dict, "app", "metadata"))
+        return foreign_policies.create(kept.get(POLICIES, ()), application)
     except (StateError, ValueError, TypeError) as error:  # the application runs without
         print_error(f"without its policies: {error}")
         return []

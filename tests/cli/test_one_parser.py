@@ -71,7 +71,7 @@ def by_component(args: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def by_completion(args: list[str]) -> tuple[dict[str, str], list[str]]:
-    line = Line(COMMAND, args, interspersed=False)
+    line = Line(COMMAND, args)
     return {name: values[-1] for name, values in line.values.items()}, line.rest
 
 

@@ -22,6 +22,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
     "contexts": ("torchx_cli/contexts",),
     "diff": ("torchx_cli/diff",),
     "distributed": ("torchx/distributed",),
+    "features of other packages": ("torchx/features/__init__.py", "torchx_cli/features"),
     "fold": ("torchx_cli/fold",),
     "mcp": ("torchx_cli/mcp",),
     "nodes": ("torchx/features/bad_nodes", "torchx_cli/nodes"),

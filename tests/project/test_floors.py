@@ -21,7 +21,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "torchx.errors",
         "torchx.end_causes",
-        "torchx.features",
         "torchx.lazy",
         "torchx.machine.files",
         "torchx.version",
@@ -42,6 +41,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("torchx.specs",),
     (
         "torchx.excerpts",
+        "torchx.features",
         "torchx.torchrun",
         "torchx.machine",
         "torchx.leases",

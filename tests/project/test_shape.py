@@ -42,6 +42,8 @@ MOST_NODES = 440_609
 
 BESIDE = {
     "torchx_cli/contexts": (2_785, 13_415),
+    "torchx_cli/features": (270, 1_400),
+    "torchx/features": (340, 1_600),  # with bad_nodes
     "schedulers/gridengine": (1_370, 5_385),
     "torchx/features/bad_nodes": (260, 1_400),
     "torchx/scheduling/setup_once": (330, 1_400),

@@ -28,7 +28,7 @@ COMMAND_KEYS: dict[str, tuple[str, ...]] = {
 OWN_SECTION, OWN_KEYS = "torchx", ("mask", "context")
 """The section of the command line itself, and its keys."""
 
-PREFIXES = ("component", "cli", "torchx", "tracker", PROFILE)
+PREFIXES = ("component", "cli", "torchx", "tracker", "feature", PROFILE)
 """Known prefixes of sections, before the first `:`; plugins may use others."""
 
 SIMILAR = 0.8

@@ -13,7 +13,7 @@ from typing import Any
 from torchx.json_limits import Data, Object
 from torchx.masking.names import MASK, is_reference, looks_secret
 from torchx.masking.text import mask_text
-from torchx.settings import COMMAND_LINE
+from torchx.settings import COMMAND_LINE, FEATURE
 
 RECORD = "torchx.pytorch.org/app"
 """The annotation of a manifest with the whole application, including its environment."""
@@ -43,8 +43,10 @@ _Known = dict[str, str]
 
 
 def readable_by_others(metadata: Data) -> Object:
-    """Returns the metadata of an application without its command line; that without values is kept."""
-    return {key: value for key, value in metadata.items() if key != COMMAND_LINE}
+    """Returns the metadata of an application without its command line and the values of its features."""
+    return {
+        key: value for key, value in metadata.items() if key != COMMAND_LINE and not key.startswith(FEATURE)
+    }
 
 
 def mask(data: Any) -> Any:

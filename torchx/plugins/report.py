@@ -12,7 +12,11 @@ from torchx.plugins.registration import PluginType
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-FURTHER_GROUPS = {"component": "torchx.components", "command": "torchx.cli.cmds"}
+FURTHER_GROUPS = {
+    "component": "torchx.components",
+    "command": "torchx.cli.cmds",
+    "feature": "torchx.features",
+}
 """Kinds of plugins without registrations -> the group of their entry points."""
 
 
@@ -21,7 +25,7 @@ class Installed:
     """A plugin, valid or not.
 
     Attributes:
-        kind: its kind: scheduler, named_resource, tracker, event_handler, component, command.
+        kind: its kind: scheduler, named_resource, tracker, event_handler, component, command, feature.
         name: its name; empty for its whole module.
         module: the module it comes from.
         origin: the distribution of its entry point, or the namespace package.

@@ -10,7 +10,7 @@ from torchx import settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.printable import has_controls
-from torchx.settings import AFTER, NOTE, RUN, SERVICE, TAG
+from torchx.settings import AFTER, FEATURE, NOTE, RUN, SERVICE, TAG
 
 with lazy_imports:
     import fnmatch
@@ -156,19 +156,20 @@ def note_of(metadata: object) -> str:
 
 
 def own_entries(metadata: object) -> dict[str, str]:
-    """Returns the tags, the note and the id as a run, for answers without other metadata."""
-    note = note_of(metadata)
+    """Returns the tags, the id as a run, the features and the note, for answers without other metadata."""
     entries = {f"{TAG}{name}": value for name, value in tags_of(metadata).items()}
-    run = None
     if isinstance(metadata, Mapping):
-        run = metadata.get(RUN)
-    if isinstance(run, str):
-        entries |= {RUN: run}
-    else:
-        entries |= {}
-    if note:
-        return {**entries, NOTE: note}
+        for key, value in metadata.items():
+            if isinstance(value, str) and (key == RUN or str(key).startswith(FEATURE)):
+                entries[key] = value
+    if note := note_of(metadata):
+        entries[NOTE] = note
     return entries
+
+
+def has_features(metadata: Mapping[str, str]) -> bool:
+    """Returns True if an application was submitted with features of other packages."""
+    return any(key.startswith(FEATURE) for key in metadata)
 
 
 def has_tags(tags: Mapping[str, str], wanted: Iterable[tuple[str, str | None]]) -> bool:

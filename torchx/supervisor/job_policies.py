@@ -58,7 +58,7 @@ def policies_of(
         policies.append(readiness.Readiness(record, replicas, gang, note))
     if record.policies:
         names = [replicas.label(ordinal) for ordinal in range(len(replicas))]
-        application = Application(record.app_id, names, record.cfg)
+        application = Application(record.app_id, names, record.cfg, record.app.get("metadata", {}))
         policies += foreign_policies.create(record.policies, application)
     # last: the CPU time of processes that no other policy has started counts for their replicas
     return [*policies, Sampler(record, paths, clock, replicas)]

@@ -68,11 +68,13 @@ class Application(NamedTuple):
         app_id: its id.
         replicas: its replicas as ``role/id``, by ordinal.
         cfg: the run options.
+        metadata: its metadata; :func:`torchx.features.values_of` returns the flags of a feature.
     """
 
     app_id: str
     replicas: Sequence[str]
     cfg: Data
+    metadata: Data = {}  # noqa: RUF012  # never changed
 
 
 R = TypeVar("R", bound=Replica, contravariant=True)

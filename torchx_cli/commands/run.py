@@ -14,22 +14,18 @@ from torchx.command_line import ArgumentError
 from torchx.discovery.errors import ComponentNotFoundException
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx_cli import run_flags
 from torchx_cli.command import flag_table
 from torchx_cli.door import feature
-from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
     FULL,
     OMITTED,
-    PLACE,
     PROGRAM,
-    RunCfg,
     argument,
     option,
-    scheduler_option,
     switch,
 )
 from torchx_cli.rule_flags import rule_notes, rule_options
-from torchx_cli.run_flags import FOLLOWED, RECORDED, RULES, SWEEPS
 from torchx_cli.run_request import (
     RunRequest,
     check_stdin_alone,
@@ -52,7 +48,6 @@ from torchx_cli.terminal.output import (
 )
 
 with lazy_imports:
-    from torchx.specs import app_metadata
     from torchx_cli import component_flags, hints, placement, recording, resubmission, shown
     from torchx_cli.sweep import rerun as sweep_rerun
     from torchx_cli.sweep import submit as sweeping_submit
@@ -75,7 +70,7 @@ Examples:
 """
 
 SETTINGS = {"allow_interspersed_args": False}  # the first positional argument is the component
-FLAGS = (*FOLLOWED, *SWEEPS, *RULES, *RECORDED)
+FLAGS = run_flags.RUN
 
 
 def run_(
@@ -89,9 +84,6 @@ def run_(
             "Set a default component in [cli:run] of .torchxconfig.",
         ),
     ] = None,
-    env: Env = [],  # noqa: B006  # typer makes a new one
-    env_file: EnvFile = [],  # noqa: B006
-    secret: Secrets = [],  # noqa: B006
     workspace: Annotated[
         str | None,
         option(
@@ -110,8 +102,6 @@ def run_(
             group=PROGRAM,
         ),
     ] = False,
-    scheduler: Annotated[str, scheduler_option("The scheduler (default: local_cwd).", PLACE)] = "",
-    cfg: RunCfg = [],  # noqa: B006
     parent_run_id: Annotated[
         str, typer.Option("--parent_run_id", metavar="ID", help="The parent run.", hidden=True)
     ] = "",
@@ -129,8 +119,8 @@ def run_(
     form = output_format(flags["output"], flags["json"])
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
-        scheduler=scheduler,
-        scheduler_args=list(cfg),
+        scheduler=flags["scheduler"],
+        scheduler_args=list(flags["cfg"]),
         workspace=workspace,
         parent_run_id=parent_run_id,
         rules=rule_options(flags),
@@ -140,14 +130,15 @@ def run_(
     if stdin:
         check_stdin_alone(request)
         request = read_stdin(sys.stdin)
-    request.environment = Environment(env, env_file, secret)
     session = session_of(ctx)
     request.context = session.context
     request.take(flags, session.config)
     request.tags = tags_of(flags["tag"], session.config)
+    if len(flags) > len(FLAGS) or session.config.sections("feature"):
+        feature("features.flags").take(request, flags, session.config)
     if not stdin:
         request.component, request.argv = split_component(request.argv, session.config, request.origins)
-        _check_pairs(cfg, request.component)
+        _check_pairs(flags["cfg"], request.component)
     check_combination(request, form)
     table = flag_table(ctx.command.get_params(ctx), False, ctx.command_path)
     try:
@@ -191,7 +182,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     app = request.with_name(app)
     request.environment.apply(app)
     remember(app.roles)
-    app_metadata.set_tags(app, request.tags, request.note)
+    request.describe(app)
     if not request.dryrun:
         recording.record_command(app, request.component, request.argv)
         request.recording = recording.of_run(app)
@@ -219,7 +210,7 @@ def submit_again(
     remember(app.roles)
     if not request.dryrun and request.recording is None:
         request.recording = recording.of_rerun(app, submission.handle, runner)
-    app_metadata.set_tags(app, request.tags, request.note)
+    request.describe(app)
     info = resubmission.request_again(submission, request, runner, config)
     if others and not request.dryrun:
         note_all(info.notes)

@@ -12,6 +12,7 @@ from torchx.lazy import lazy_imports
 from torchx.scheduling.responses import status_of
 from torchx.specs.status import AppState, EndCause
 from torchx_cli.applications import find, named_identity, short_name
+from torchx_cli.door import feature
 from torchx_cli.flags import Handle, Json, Output, Watch, option, split_list, tags_text
 from torchx_cli.session import session_of
 from torchx_cli.terminal.ending import failure_of
@@ -118,6 +119,8 @@ def _data(
         "steps": mask(steps_record.to_json(described.steps_dir)),
         "notifications": mask([delivery_data(each) for each in deliveries]),
     }
+    if app_metadata.has_features(metadata):
+        data["features"] = feature("features.shown").rows(metadata)
     if with_ranks:
         data["ranks"] = mask([rank_text.rank_data(each) for each in ranks.ranks_of(runner, handle, status)])
     return data
@@ -137,11 +140,14 @@ def _lines(
         usage = usage_of(runner, handle, watched=watched)
     line, notable = measurement_text.usage_line(usage), measurement_text.notable(usage)
     lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes, usage=line, notable=notable)
+    metadata = described.metadata
     labels = [
-        ("tags", tags_text(app_metadata.tags_of(described.metadata))),
-        ("note", app_metadata.note_of(described.metadata)),
+        ("tags", tags_text(app_metadata.tags_of(metadata))),
+        ("note", app_metadata.note_of(metadata)),
         *(("steps", line) for line in steps_text.lines_of(described.steps_dir)),
     ]
+    if app_metadata.has_features(metadata):
+        labels += feature("features.shown").labels(metadata)
     lines += [f"{name}  {wrap_value(text, 6, sys.stdout)}" for name, text in labels if text]
     if status.report_dir and status.state is AppState.RUNNING and status.cause is EndCause.STALLED:
         lines += stall_lines(status.report_dir, short_name(runner, handle))

@@ -87,51 +87,46 @@ def offers(args: list[str], current: str) -> Iterator[Offer]:
         args: the arguments before it.
         current: the partial argument.
     """
-    root = Line(app.build(), args, interspersed=False)
+    root = Line(app.build(), args)
     if root.pending is not None or not root.rest:
         if root.pending is None and not current.startswith("-"):
             yield from (Offer(name, text) for name, text in app.COMMANDS.items())
             return
         yield from root.offers("", current)
         return
-    name, *rest = root.rest
-    if name not in app.COMMANDS:
-        return
-    command = app.load(name)
-    below = getattr(command, "commands", None)
-    if below is not None:  # a command group
-        if not rest:
-            yield from (Offer(subcommand, "") for subcommand in below)
-            return
-        name, command, rest = f"{name} {rest[0]}", below[rest[0]], rest[1:]
-    settings = command.context_settings
-    line = Line(command, rest, interspersed=settings.get("allow_interspersed_args", True))
-    yield from line.offers(name, current)
+    if root.rest[0] in app.COMMANDS and len(root.rest) == 1:
+        yield from map(Offer, getattr(app.load(root.rest[0]), "commands", ()))
+    parsed = parse(args, others=True)
+    if parsed is not None:
+        name, line = parsed
+        yield from line.offers(name, current)
 
 
-def parse(args: Sequence[str]) -> tuple[str, Line] | None:
+def parse(args: Sequence[str], *, others: bool = False) -> tuple[str, Line] | None:
     """Returns the command of a command line with its arguments, parsed leniently.
 
     Args:
         args: all arguments.
+        others: the flags of features of other packages count too; without them, no feature is searched.
 
     Returns:
         The name of the command, such as ``status`` or ``config show``, and its arguments; None if the command
         is unknown or one of a plugin.
     """
-    line = Line(app.build(), list(args), interspersed=False)
+    line = Line(app.build(), list(args))
     name, *rest = line.rest or [""]
     if name not in app.COMMANDS:
         return None
     command: Any = app.load(name)
     while (below := getattr(command, "commands", None)) is not None:
-        line = Line(command, rest, interspersed=False)
+        line = Line(command, rest)
         if not line.rest or line.rest[0] not in below:
             return None
         command, rest = below[line.rest[0]], line.rest[1:]
         name = f"{name} {line.rest[0]}"
-    settings = command.context_settings
-    return name, Line(command, rest, interspersed=settings.get("allow_interspersed_args", True))
+    if others and name == "run":
+        command.add_flags()
+    return name, Line(command, rest)
 
 
 class Line:
@@ -140,10 +135,12 @@ class Line:
     Args:
         command: the command.
         args: the arguments.
-        interspersed: whether flags may follow a positional argument.
     """
 
-    def __init__(self, command: Any, args: list[str], interspersed: bool) -> None:
+    def __init__(self, command: Any, args: list[str]) -> None:
+        interspersed = command.context_settings.get(
+            "allow_interspersed_args", command.allow_interspersed_args
+        )
         self._params = {p.name: p for p in command.params if p.param_type_name == "option"}
         self._table = flag_table(self._params.values(), interspersed, "", lenient=True)
         split = self._table.split(args)

@@ -10,22 +10,11 @@ import typer
 from torchx import settings
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
+from torchx_cli import run_flags
 from torchx_cli.applications import find, short_name
 from torchx_cli.commands.run import check_combination, submit_again
-from torchx_cli.environment import Env, EnvFile, Environment, Secrets
-from torchx_cli.flags import (
-    PLACE,
-    PROGRAM,
-    Handle,
-    RunCfg,
-    argument,
-    option,
-    scheduler_option,
-    switch,
-    tags_given,
-)
+from torchx_cli.flags import Handle, argument, tags_given
 from torchx_cli.resubmission import from_record, is_in_image
-from torchx_cli.run_flags import FOLLOWED, RECORDED
 from torchx_cli.run_request import RunRequest
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import output_format
@@ -51,7 +40,7 @@ Examples:
   torchx rerun @last -- --lr 0.01 --epochs 3
 """
 
-FLAGS = (*FOLLOWED, *RECORDED)
+FLAGS = run_flags.RERUN
 
 
 def rerun_(
@@ -61,28 +50,6 @@ def rerun_(
         list[str] | None,
         argument(metavar="[-- ARGS...]", help="New positional arguments."),
     ] = None,
-    changes: Annotated[
-        list[str],
-        option(
-            "--set",
-            metavar="FLAG=VALUE",
-            help="Change a flag of the component, or else of its program (repeatable).",
-            group=PROGRAM,
-        ),
-    ] = [],  # noqa: B006  # typer makes a new one
-    as_it_was: Annotated[
-        bool,
-        switch("--as-it-was", help="Use the recorded source, restored from git.", group=PROGRAM),
-    ] = False,
-    failed: Annotated[
-        bool,
-        switch("--failed", help="Rerun only the failed and cancelled runs of a sweep.", group=PROGRAM),
-    ] = False,
-    env: Env = [],  # noqa: B006
-    env_file: EnvFile = [],  # noqa: B006
-    secret: Secrets = [],  # noqa: B006
-    scheduler: Annotated[str, scheduler_option("Another scheduler (default: the same).", PLACE)] = "",
-    cfg: RunCfg = [],  # noqa: B006
     **flags: Any,
 ) -> int:
     """Submit an application again, from its record: the same roles, options and scheduler.
@@ -95,18 +62,18 @@ def rerun_(
     form = output_format(flags["output"], flags["json"])
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
-        scheduler=scheduler,
-        scheduler_args=list(cfg),
-        environment=Environment(env, env_file, secret),
+        scheduler=flags["scheduler"],
+        scheduler_args=list(flags["cfg"]),
         tags=tags_given(flags["tag"]),
     )
+    failed, changes = flags["failed"], flags["set"]
     session = session_of(ctx)
     request.take(flags, session.config)
     check_combination(request, form)
     with request.with_origins(), session.runner() as runner:
         full, described = find(runner, handle, full=True, prefer=[paths.BACKEND] if failed else [], acts=True)
         if runner.scheduler_of(full).has_runs:
-            rerun.check(request, changed=bool(changes or arguments or as_it_was))
+            rerun.check(request, changed=bool(changes or arguments or flags["as_it_was"]))
             return rerun.rerun_sweep(full, runner, request, form, failed=failed)
         if failed:
             raise UsageError(
@@ -116,7 +83,7 @@ def rerun_(
         submission = _changed(
             from_record(full, described), session, runner, request, changes, arguments or []
         )
-        if not as_it_was:
+        if not flags["as_it_was"]:
             return submit_again(submission, request, form, runner, session.config)
         with restored.source_of(submission, request, runner) as submission:
             return submit_again(submission, request, form, runner, session.config)

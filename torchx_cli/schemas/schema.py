@@ -6,6 +6,7 @@ from typing import Annotated
 
 from torchx.errors import UsageError
 from torchx.suggestions import did_you_mean
+from torchx_cli.door import feature, has_others
 from torchx_cli.flags import Json, Output, argument
 from torchx_cli.schemas.build import schemas
 from torchx_cli.terminal.output import emit, output_format
@@ -26,6 +27,8 @@ def schema_(
     """
     form = output_format(output, json)
     known = schemas()
+    if has_others():
+        feature("features.shown").add_rows(known)
     name = " ".join(command or ())
     below = {each: schema for each, schema in known.items() if each.startswith(f"{name} ") or not name}
     if name not in known and not below:

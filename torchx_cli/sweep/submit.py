@@ -26,7 +26,6 @@ from torchx_cli.terminal.output import counted, emit, note, note_all
 
 with lazy_imports:
     from torchx.runner import notifications
-    from torchx.specs import app_metadata
     from torchx_cli import recording
     from torchx_cli.sweep import attach as sweep_attach
     from torchx_cli.sweep import best
@@ -239,7 +238,7 @@ def _applications(request: RunRequest, config: Config, rows: list[Row]) -> list[
     def finish(app: AppDef) -> AppDef:
         app = request.with_name(app)
         request.environment.apply(app)
-        app_metadata.set_tags(app, request.tags, request.note)
+        request.describe(app)
         if not line:
             remember(app.roles)
             recording.record_command(app, request.component, request.argv)

@@ -14,6 +14,7 @@ from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx.scheduling.findings import Finding, Verdict
 from torchx.version import __version__
+from torchx_cli.door import feature, has_others
 from torchx_cli.flags import Json, OneScheduler, Output
 from torchx_cli.placeholder import REPAIR, foreign_distributions
 from torchx_cli.session import session_of
@@ -55,9 +56,10 @@ def doctor_(
             results = {scheduler: list(_diagnose(runner, scheduler))}
         else:
             results = {"installation": _installation()}
-            names = _distinct(runner.scheduler_backends())
-            results |= {name: list(_diagnose(runner, name)) for name in names}
+            results |= _engines(runner)
             results["background processes"] = background.findings()
+            if has_others():
+                results |= feature("features.shown").checks()
     verdicts = [finding.verdict for findings in results.values() for finding in findings]
     wrong = Verdict.WRONG in verdicts or (scheduler and verdicts[:1] == [Verdict.ABSENT])
     if form != "text":
@@ -81,8 +83,10 @@ def _installation() -> list[Finding]:
     return [Finding("distributions", Verdict.GOOD, f"torchx-cli {__version__}")]
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name != "local_dir"]  # same requirements as local_cwd
+def _engines(runner: Runner) -> dict[str, list[Finding]]:
+    names = runner.scheduler_backends()
+    # local_dir has the same requirements as local_cwd
+    return {name: list(_diagnose(runner, name)) for name in names if name != "local_dir"}
 
 
 def _diagnose(runner: Runner, name: str) -> Iterable[Finding]:

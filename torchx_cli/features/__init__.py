@@ -1,0 +1,1 @@
+"""Features of other packages: their flags of `run`, their rows of `status`, their checks of `doctor`."""
