@@ -27,7 +27,7 @@ _LOCAL = "local jobs do: -s local_cwd"
 
 LACKS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("stall", "on_stall", "progress"): ("does not detect stalls", _BOTH),
-    ("straggler",): ("does not see the steps of ranks", _BOTH),
+    ("straggler",): ("does not see the steps of ranks", f"{_BOTH}, -s slurm, -s gridengine"),
     ("time_limit", "notice", "requeue_on", "checkpoint_dir"): (
         "ends no application by a time limit",
         _LOCAL,

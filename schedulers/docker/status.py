@@ -223,8 +223,9 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     report_dir = None
     if stalls.reports and end is not None:
         report_dir = end.record.log_dir
-    described = observation.describe(seen)
-    return replace(described, stalls=stalls.reports, report_dir=report_dir, steps_dir=stalls.folder)
+    return replace(
+        observation.describe(seen), stalls=stalls.reports, report_dir=report_dir, steps_dir=stalls.folder
+    )
 
 
 def _by_boot(container: Container, now: float) -> Container:

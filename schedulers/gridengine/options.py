@@ -42,7 +42,7 @@ def run_options() -> runopts:
         str,
         "folder for logs and workspaces, shared with all hosts (default: gridengine in the state home)",
     )
-    add_shared(opts, "grace_period", "setup", *CLUSTER)
+    add_shared(opts, "grace_period", "setup", "straggler", "progress", *CLUSTER)
     return opts
 
 

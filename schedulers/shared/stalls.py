@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from torchx import json_shape
 from torchx.jobs.events import read_events
 from torchx.scheduling.stalls import StallReport, stalled_for
-from torchx.stragglers.record import STRAGGLER
 
 STALLED, PROGRESS, CANCEL = "stalled", "progress", "cancel"
 """The events about stalls."""
@@ -73,9 +72,6 @@ def read_stalls(path: Path) -> StallHistory:
                 if event["e"] == STALLED:
                     at, since, step = json_shape.read(_Stalled, event, "event")
                     reports.append(StallReport(at, *stall_of(event)))
-                elif event["e"] == STRAGGLER:
-                    at = json_shape.timestamp(event["t"], "t")
-                    reports.append(StallReport(at, *stall_of(event), STRAGGLER))
                 elif event["e"] == PROGRESS:
                     since = step = None
                 elif event["e"] == CANCEL:

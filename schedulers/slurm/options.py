@@ -221,7 +221,7 @@ def run_options() -> SlurmOptions:
     opts.add(
         "workspace_type", str, "how to ship a workspace: dir, a copy in job_dir; docker, in an image", "dir"
     )
-    add_shared(opts, "grace_period", "setup", "image_repo", *CLUSTER)
+    add_shared(opts, "grace_period", "setup", "image_repo", "straggler", "progress", *CLUSTER)
     return opts
 
 

@@ -76,7 +76,10 @@ NOT_YET: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "services": (27, ("torchx/services", "torchx/supervisor/services")),
     "stalls": (17, ("torchx/scheduling/stalls.py", "torchx/supervisor/stalls")),
-    "stragglers": (11, ("torchx/stragglers", "torchx/supervisor/stragglers")),
+    "stragglers": (
+        11,
+        ("torchx/stragglers", "torchx/supervisor/stragglers", "schedulers/shared/batch/stragglers"),
+    ),
     "sweeps": (18, ("torchx/runner/sweeps.py", "torchx/sweeps", "torchx_cli/sweep")),
     "tracker": (5, ("torchx/tracker", "torchx/runtime", "torchx_cli/commands/tracker.py")),
     "why": (2, ("torchx/runner/why", "torchx_cli/commands/why.py")),

@@ -47,6 +47,7 @@ BESIDE = {
     "schedulers/gridengine": (1_370, 5_385),
     "torchx/features/bad_nodes": (260, 1_400),
     "torchx/scheduling/setup_once": (330, 1_400),
+    "schedulers/shared/batch/stragglers": (290, 1_400),
     "torchx/stragglers": (800, 2_900),
     "torchx/supervisor/stragglers": (250, 950),
     "torchx_cli/nodes": (130, 650),

@@ -461,9 +461,7 @@ _FOLD: dict[str, _Reader] = {
     "ready": (_ready, _ATTEMPT, ()),
     "retry": (_retry, {}, ()),
     "requeue": (_requeue, {"n": _POSITIVE}, ()),
-    "notice": (_notice, _MESSAGE, _MESSAGE),
-    "waiting": (_notice, _MESSAGE, _MESSAGE),
-    "straggler": (_notice, _MESSAGE, ()),
+    **dict.fromkeys(("notice", "waiting", "straggler"), (_notice, _MESSAGE, _MESSAGE)),
     "stalled": (
         _stalled,
         {

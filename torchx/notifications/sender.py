@@ -167,13 +167,11 @@ def main(argv: list[str]) -> None:
     restart = partial(restart_later, MODULE, [*argv[:2], str(held)], [held])
     with contextlib.suppress(OSError, TorchxError):  # the job was removed
         view = load(paths)
-        stalls = []
-        if event in EARLY:
-            stalls = [e for e in read_events(paths.events) if e["e"] == EARLY[event]]
-        message = ""
-        if stalls:
-            message = str(stalls[-1].get("msg", ""))
-        Sender(store, event, payload_of_job(view, message), restart).run()
+        messages = [
+            "",
+            *(str(e.get("msg", "")) for e in read_events(paths.events) if e["e"] == EARLY.get(event)),
+        ]
+        Sender(store, event, payload_of_job(view, messages[-1]), restart).run()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from operator import attrgetter
+from typing import Any
 
 from torchx.errors import TorchxError
 from torchx.json_limits import Object, without_none
@@ -23,6 +24,7 @@ from torchx.specs.status import (
     code_of,
     is_terminal,
 )
+from torchx.stragglers.record import reports_in
 
 Key = tuple[str, str, int | None, int | None]
 """Kind, role, replica, and attempt of an event."""
@@ -133,9 +135,9 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
     if described.state in _WAITING and described.msg:
         events.append(clock.event("waiting", None, first.time, message=str(described.msg)))
     events += _of_replicas(described, first.time, clock)
-    if described.stalls:
-        events += _of_stalls(described, first.time, clock)
-        events.sort(key=_BY_TIME)
+    reports = list(_of_stalls(described, first.time, clock))
+    if reports:
+        events = sorted([*events, *reports], key=_BY_TIME)
     if is_terminal(described.state):
         events += _of_end(described, max(events, key=_BY_TIME).time, clock)
     return events
@@ -162,10 +164,15 @@ def _of_replicas(described: DescribeAppResponse, begin: datetime, clock: _Clock)
             yield AppEvent(event.time, "ready", message=ready.message)
 
 
+def reports_of(described: DescribeAppResponse) -> Sequence[Any]:
+    """Returns the reports of stalls and of stragglers, which have the same attributes."""
+    return (*described.stalls, *reports_in(described.steps_dir))
+
+
 def _of_stalls(described: DescribeAppResponse, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:
     """Yields the reports of stalled and slow replicas."""
     members = [(replica.role, replica.id) for replica in described.replicas]
-    for report in described.stalls:
+    for report in reports_of(described):
         reported = datetime.fromtimestamp(report.at, timezone.utc)
         stalled: list[tuple[str, int | None, int | None]]
         stalled = [(*members[n], None) for n in report.replicas if n < len(members)]

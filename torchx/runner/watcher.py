@@ -22,6 +22,7 @@ from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine.outage import Outage
 from torchx.notifications.store import EARLY, END, Store
+from torchx.runner.changes import reports_of
 from torchx.scheduling.responses import DescribeAppResponse, epoch_seconds
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import code_of, is_terminal
@@ -98,12 +99,12 @@ def _watch_stalls(store: Store, handle: str, kinds: set[str]) -> None:
         while kinds and store.folder.exists():
             with suppress(TorchxError, OSError):
                 described = runner.description(handle, brief=True)
-                if described is None:
+                if described is None or is_terminal(described.state):
                     return
-                reports = {} if is_terminal(described.state) else {r.kind: r for r in described.stalls}
-                for kind in [kind for kind in kinds if EARLY[kind] in reports]:
+                messages = {each.kind: each.message for each in reports_of(described)}
+                for kind in [kind for kind in kinds if EARLY[kind] in messages]:
                     kinds.remove(kind)
-                    payload = payload_of(handle, described, reports[EARLY[kind]].message)
+                    payload = payload_of(handle, described, messages[EARLY[kind]])
                     sender.Sender(store, kind, payload).run()
             time.sleep(interval)
 

@@ -130,13 +130,13 @@ def seconds(name: str, given: float | str) -> float:
 
 
 class StallReport(NamedTuple):
-    """A stall or a straggler that was reported.
+    """A stall that was reported.
 
     Attributes:
         at: the time of the report, seconds since the epoch.
         message: the message.
         replicas: the ordinals of the replicas that make no progress; empty if they were not recorded.
-        kind: the kind of its event: stalled, or straggler for a slow rank.
+        kind: the kind of its event.
     """
 
     at: float

@@ -84,6 +84,16 @@ class Report(NamedTuple):
     replica: int
     message: str
 
+    @property
+    def kind(self) -> str:
+        """The kind of its event."""
+        return STRAGGLER
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """The ordinals of the replicas that it is about."""
+        return (self.replica,)
+
 
 class Slowest(NamedTuple):
     """The slowest rank of a role.
@@ -154,8 +164,8 @@ def to_json(folder: Path | None) -> list[Object]:
     return [role.to_json() for role in steps_in(folder)]
 
 
-def reports_in(folder: Path | None) -> list[Report]:
-    """Returns the recorded reports of stragglers, without damaged ones.
+def reports_in(folder: Path | None) -> list[Any]:
+    """Returns the recorded :class:`Report` of each straggler, without damaged ones.
 
     Args:
         folder: the folder of the application; None without one.

@@ -52,8 +52,9 @@ def policies_of(
         policies.append(job_stalls.JobStalls(rule, record, paths, replicas, gang, note, clock.now))
     if rule is not None or record.cfg.get("straggler"):
         members = [(role.name, replica) for _, role, replica in record.replicas()]
-        notify = partial(job_stalls.notify, paths, "straggler")
-        policies += stragglers.policies_of(record.cfg, paths, members, note, clock.now, notify)
+        policies += stragglers.policies_of(
+            record.cfg, paths, members, note, clock.now, partial(job_stalls.notify, paths)
+        )
     if any(role.service is not None for role in record.roles):
         policies.append(readiness.Readiness(record, replicas, gang, note))
     if record.policies:

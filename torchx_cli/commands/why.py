@@ -100,8 +100,7 @@ def _lines(data: Object, made: Explanation, noun: str) -> list[str]:
     lines += _part(f"{noun}s", counts if sum(data["replicas"].values()) > 1 else "")
     lines += _part("last output", written(made.last_output, ago))
     lines += _part("usage", measurement_text.usage_line(made.usage))
-    for line in data["steps"]:
-        lines += _part("steps", line)
+    lines += _part("steps", "; ".join(data["steps"]))
     if data["lines"]:
         lines += _part("last lines", " ")
     for line in data["lines"]:

@@ -19,7 +19,7 @@ from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import Member, is_terminal
-from torchx.stragglers import record
+from torchx.stragglers import record, text
 from torchx_cli.applications import identity
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.status_text import how_ended
@@ -147,6 +147,11 @@ class AppRows:
     def app_id(self) -> str:
         """Its id."""
         return parse_app_handle(self.handle).app_id
+
+    @property
+    def steps(self) -> str:
+        """The progress of ranks that report steps, as text."""
+        return "; ".join(text.lines_of(getattr(self.description, "steps_dir", None)))
 
     @property
     def has_ended(self) -> bool:

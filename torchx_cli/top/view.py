@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from torchx.printable import memory_size, one_line
 from torchx.specs.handles import parse_app_handle
-from torchx.stragglers import text as steps_text
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import STATE_MEANING, columns, counted, fit, note, padded, paint, say
 from torchx_cli.terminal.units import cores, percent, rate, written
@@ -79,9 +78,7 @@ def head_cells(app: AppRows) -> list[str]:
     """Returns the cells of an application: sums over its replicas."""
     described = app.description
     about = f"{size_text(app.replicas)} on {parse_app_handle(app.handle).scheduler_backend}"
-    message = app.error
-    if described is not None:
-        message = message or described.msg or "; ".join(steps_text.lines_of(described.steps_dir))
+    message = app.error or (described.msg if described is not None else "") or app.steps
     totals = [_total(app, name) for name in _FORMS]
     return [app.app_id, app.state, *totals, f"{about}  {mask_text(message)}".rstrip()]
 

@@ -156,10 +156,7 @@ class BatchScheduler(Scheduler[R]):
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application; None without any."""
-        record = self._find_record(app_id)
-        if record is None:
-            job = self._find(app_id)
-            record = job and job.record
+        record = self._find_record(app_id) or getattr(self._find(app_id), "record", None)
         if record is None or record.damage:
             return None
         return reader.usage_of(record)

@@ -15,6 +15,7 @@ from torchx.schedulers.shared.batch.limits import JobLimits
 from torchx.schedulers.shared.batch.node.files import node_file
 from torchx.schedulers.shared.batch.paths import NODE_FOLDER, role_folder, task_file
 from torchx.schedulers.shared.batch.quoting import APP_ID, IMG_ROOT, REPLICA_ID, packed, quote
+from torchx.schedulers.shared.batch.stragglers import files as stragglers
 from torchx.schedulers.shared.notice import NOTICE_SCRIPT
 from torchx.schedulers.shared.options import SHARED
 from torchx.scheduling.base import replica_variables
@@ -208,7 +209,8 @@ def files_of(app: AppDef, cfg: RunOptions, context: ScriptContext) -> dict[str, 
     if names := _folder_files(context):
         files |= {f"{NODE_FOLDER}/{name}": node_file(name, dialect.engine) for name in names}
         files[f"{NODE_FOLDER}/gather.py"] = node_file("gather.py")
-    files |= {f"{NODE_FOLDER}/{name}": text for name, text in job_services.files(app).items()}
+    more = job_services.files(app) | stragglers.files(app, cfg)
+    files |= {f"{NODE_FOLDER}/{name}": text for name, text in more.items()}
     if any(role.max_retries for role in app.roles):
         rules = {option: cfg.get(option) for option in ("retry_on", "no_retry_on")}
         files[f"{NODE_FOLDER}/retries.py"] = node_file("judge.py")

@@ -97,7 +97,7 @@ def describe(
     log_dir = None
     if record.folder:
         log_dir = str(paths.folder)
-    return replace(observation.describe(seen, paths.replica), log_dir=log_dir)
+    return replace(observation.describe(seen, paths.replica), log_dir=log_dir, steps_dir=paths.folder)
 
 
 def listed(

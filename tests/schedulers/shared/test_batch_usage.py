@@ -48,6 +48,7 @@ def test_children_are_measured_too() -> None:
 def test_a_meter_measures_at_growing_intervals() -> None:
     rows: list[dict[str, float]] = []
     process = subprocess.Popen(["sleep", "600"])
+    wait_until(lambda: used_by(process.pid)[1], "it runs")
     meter = Meter(process.pid, lambda **values: rows.append(values))
     begin = time.monotonic()
     for second in range(200):
@@ -64,9 +65,9 @@ def test_running_and_ended_attempts_are_read(tmp_path: Path) -> None:
     assert usage_of(record(folder)) is None
     attempt(folder, 0, 1, end={"exit_code": 1, "usage": {"span": 10.0, "cpu": 5.0, "peak": 7 * MB}})
     now = {"at": time.time(), "span": 20.0, "cpu": 40.0, "memory": MB, "peak": 9 * MB}
-    attempt(folder, 0, 2, usage={**now, "recent_cpu": 3.0, "recent_span": 4.0})
-    attempt(folder, 1, 1, usage={**now, "at": time.time() - LATE - 1})  # its agent was killed
-    attempt(folder, 2, 1, usage={"at": "x"}, end={"exit_code": 0})
+    attempt(folder, 0, 2, usage={"usage": {**now, "recent_cpu": 3.0, "recent_span": 4.0}})
+    attempt(folder, 1, 1, usage={"usage": {**now, "at": time.time() - LATE - 1}})  # its agent was killed
+    attempt(folder, 2, 1, usage={"usage": {"at": "x"}}, end={"exit_code": 0})
     found = usage_of(record(folder, 4))
     assert found is not None
     assert [(each.name, each.attempt, each.running) for each in found.replicas] == [
@@ -105,7 +106,7 @@ def test_the_agent_records_its_measurements(tmp_path: Path) -> None:
     agent.stdin.close()
     usage = place / "attempt-1" / "usage.json"
     wait_until(usage.exists, "it is measured while it runs")
-    assert json.loads(usage.read_text())["memory"] > 50 * MB
+    assert json.loads(usage.read_text())["usage"]["memory"] > 50 * MB
     assert agent.wait(60) == 0
     total = json.loads((place / "attempt-1" / "end.json").read_text())["usage"]
     assert total["peak"] > 50 * MB

@@ -102,7 +102,7 @@ class JobStalls(Stalls[Running]):
 
     def notify(self) -> None:
         """Sends the notification of a stall."""
-        notify(self._paths, "stall")
+        notifications.start(self._paths, "stall")
 
     def abort(self, order: Order, replicas: Sequence[int]) -> None:
         """Aborts the replicas that the order ends: all of them to cancel the job."""
@@ -112,9 +112,8 @@ class JobStalls(Stalls[Running]):
         abort(self._job.handle, ended, self._paths.supervisor_log, self._replicas.read_all)
 
 
-def notify(paths: JobPaths, kind: str) -> None:
-    """Sends a notification of a kind, if it is planned."""
-    notifications.start(paths, kind)
+notify = notifications.start
+"""Starts the sender of a notification, if it is planned."""
 
 
 def abort(handle: str, replicas: Sequence[str], log: Path, read: Callable[[], None]) -> None:

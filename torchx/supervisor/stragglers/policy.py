@@ -17,7 +17,7 @@ from torchx.json_limits import Data, Object
 from torchx.machine import files
 from torchx.scheduling.patterns import SearchTooLongError, limited_cpu
 from torchx.stragglers import slots
-from torchx.stragglers.record import MEMORY, PROGRESS, STRAGGLER, StragglerRule
+from torchx.stragglers.record import MEMORY, PROGRESS, STRAGGLER, StragglerRule, reports_in
 from torchx.stragglers.watch import Watch
 from torchx.supervisor.policies import Interest, Order, Policy, Replica
 from torchx.torchrun import rank_of
@@ -38,7 +38,7 @@ def policies_of(
     replicas: Sequence[tuple[str, int]],
     note: Callable[..., None],
     now: Callable[[], float],
-    notify: Callable[[], object] = lambda: None,
+    notify: Callable[[str], object] = lambda kind: None,
 ) -> list[Policy[Replica]]:
     """Returns the policy of an application; none if it does not request it, or without memory for the steps.
 
@@ -81,13 +81,14 @@ class Stragglers(Policy[Replica]):
         replicas: Sequence[tuple[str, int]],
         note: Callable[..., None],
         now: Callable[[], float],
-        notify: Callable[[], object],
+        notify: Callable[[str], object],
     ) -> None:
         self._paths, self._note, self._now, self._notify = paths, note, now, notify
         self._roles = sorted({role for role, _ in replicas})
         self._pattern = re.compile(rule.pattern.encode()) if rule.pattern else None
         self._path = paths.folder / MEMORY
-        self._watch = Watch(replicas, rule.steps)
+        reports = [each._asdict() for each in reports_in(paths.folder)]  # of a supervisor that died
+        self._watch = Watch(replicas, rule.steps, reports=reports)
         self._running: dict[int, float] = {}  # ordinals: the starts of their attempts
         self._lines: dict[int, dict[int, deque[tuple[float, int]]]] = {}  # steps in the output
         self._rest: dict[tuple[int, int], bytes] = {}
@@ -173,7 +174,7 @@ class Stragglers(Policy[Replica]):
         beats = {ordinal: self._beats_of(ordinal, since) for ordinal, since in self._running.items()}
         for ordinal, text in self._watch.update(beats, self._now()):
             self._note(STRAGGLER, rs=[ordinal], msg=text)
-            self._notify()
+            self._notify(STRAGGLER)
         data = json.dumps(self._watch.data()).encode()
         if data != self._last and b'"role"' in data:
             self._last = data

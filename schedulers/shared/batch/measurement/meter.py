@@ -31,7 +31,7 @@ class Meter:
     def __init__(self, pid: int, write: "Callable[..., None]") -> None:
         self.pid, self.write = pid, write
         self.began = time.monotonic()
-        self.next_at, self.pause = self.began + FIRST_PAUSE, FIRST_PAUSE
+        self.next_at = self.began + FIRST_PAUSE
         self.last_at, self.last_cpu = self.began, 0.0
         self.peak = 0
 
@@ -39,18 +39,18 @@ class Meter:
         """Measures the processes if it is due."""
         if now < self.next_at:
             return
-        self.pause = min(2 * self.pause, LONGEST_PAUSE)
-        self.next_at = now + self.pause
+        self.next_at = now + min(now - self.began, LONGEST_PAUSE)
         cpu, memory = used_by(self.pid)
+        if not memory:  # it has ended
+            return
         self.peak = max(self.peak, memory)
-        recent = max(cpu - self.last_cpu, 0.0) / (now - self.last_at)
         self.write(
             at=time.time(),
             span=now - self.began,
             cpu=cpu,
             memory=memory,
             peak=self.peak,
-            recent_cpu=recent,
+            recent_cpu=max(cpu - self.last_cpu, 0.0) / (now - self.last_at),
             recent_span=now - self.last_at,
         )
         self.last_at, self.last_cpu = now, cpu
@@ -58,8 +58,11 @@ class Meter:
     def totals(self) -> "dict[str, Any]":
         """Returns the values of the whole attempt, when all its processes have ended."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        peak = max(self.peak, used.ru_maxrss * 1024)
-        return {"span": time.monotonic() - self.began, "cpu": used.ru_utime + used.ru_stime, "peak": peak}
+        return {
+            "span": time.monotonic() - self.began,
+            "cpu": used.ru_utime + used.ru_stime,
+            "peak": max(self.peak, used.ru_maxrss * 1024),
+        }
 
 
 def used_by(pid: int) -> "tuple[float, int]":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,8 +47,7 @@ def usage_of(record: BatchRecord) -> AppUsage | None:
         for replica in range(role.num_replicas):
             for number, folder in record.paths.attempts(role.name, replica):
                 if found := _read(folder):
-                    requested = requests.get(role.name, Requested())
-                    measured.append(_usage(role.name, replica, number, *found)._replace(requested=requested))
+                    measured.append(_usage(role.name, replica, number, found, requests[role.name]))
     if not measured:
         return None
     return AppUsage(tuple(measured), SOURCE)
@@ -58,22 +58,19 @@ def usage_many(engine: str, app_ids: Collection[str]) -> dict[str, AppUsage]:
     return without_none({key: usage_of(record) for key, record in Records(engine).of(app_ids).items()})
 
 
-def _read(folder: Path) -> tuple[_Measured, bool] | None:
-    """Returns the measurements of an attempt, and whether they are those of its end."""
+def _read(folder: Path) -> _Measured | None:
+    """Returns the measurements of an attempt: those of its end, else the last ones."""
     for name in ("end.json", USAGE):
-        try:
+        with suppress(KeyError, TypeError, ValueError):
             data = mapping(parse_json(read_own(folder / name) or b""), name)
-            if name == USAGE:
-                return read(_Measured, data, name), False
-            return read(_Measured, data["usage"], name), True
-        except (KeyError, TypeError, ValueError):
-            continue
+            found: _Measured = read(_Measured, data["usage"], name)
+            return found
     return None
 
 
-def _usage(role: str, replica: int, number: int, found: _Measured, has_ended: bool) -> ReplicaUsage:
+def _usage(role: str, replica: int, number: int, found: _Measured, requested: Requested) -> ReplicaUsage:
     total = Sample(found.at, found.span, found.cpu / max(found.span, 0.001), found.peak)
-    if has_ended or time.time() - found.at > LATE:
-        return ReplicaUsage(role, replica, number, total)
+    if time.time() - found.at > LATE:
+        return ReplicaUsage(role, replica, number, total, requested=requested)
     now = Sample(found.at, found.recent_span, found.recent_cpu, found.memory)
-    return ReplicaUsage(role, replica, number, total, (now,), running=True)
+    return ReplicaUsage(role, replica, number, total, (now,), True, requested)

@@ -204,7 +204,9 @@ def main(
     env = dict(unnamed_variables(), **os.environ)
     env.update(variable.split("=", 1) for variable in variables)
     env["TORCHX_ATTEMPT"] = str(attempt)
-    service = None
+    service = steps = None
+    if os.path.exists(os.path.join(JOB, ".node", "steps.py")):
+        steps = load("steps").begin(JOB, path, env)
     try:
         service = load_service(mark, env) if mark else None
         start = os.path.join(path, "start.json")
@@ -235,8 +237,10 @@ def main(
         received.append(signal.SIGTERM)
         process.terminate()
     end_of_program = End(service, received, grace, kills)
-    meter = Meter(process.pid, lambda **values: record(os.path.join(path, USAGE), **values))
-    status = follow(process, output, gathered, service, received, end_of_program, meter.measure)
+    meter = Meter(process.pid, lambda **values: record(os.path.join(path, USAGE), usage=values))
+    status = follow(process, output, gathered, service, received, end_of_program, meter, steps)
+    if steps:
+        steps.close()
     facts["ended_at"] = time.time()
     facts["usage"] = meter.totals()
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
@@ -332,7 +336,8 @@ def follow(
     service: "Any" = None,
     received: "Any" = (),
     end: "Any" = None,
-    measure: "Any" = None,
+    meter: "Any" = None,
+    steps: "Any" = None,
 ) -> int:
     """Reads output until the program has ended and its output is closed; checks a service meanwhile.
 
@@ -346,7 +351,8 @@ def follow(
         service: the checks of a service; None without.
         received: the signals received so far.
         end: the end of the program by its job.
-        measure: called with the time, measures the program; None without measurements.
+        meter: measures the program; None without measurements.
+        steps: the steps of its ranks; None if they are not recorded.
     """
     end = end or End(service, received, 0.0)
     poll, streams = select.epoll(), {process.stdout: 1, process.stderr: 2}  # it keeps the order of output
@@ -362,8 +368,8 @@ def follow(
             stream, data = streams[descriptor], os.read(descriptor, 1 << 18)
             if data:
                 output.feed(stream, data)
-                if service is not None:
-                    service.feed(stream, data)
+                for each in filter(None, (steps, service)):
+                    each.feed(stream, data)
             else:
                 output.flush(stream)
                 poll.unregister(descriptor)
@@ -378,8 +384,8 @@ def follow(
             quiet_since, ended = now, process.poll() is not None
             if service is not None and not ended:
                 service.check(process)
-            if measure is not None and not ended:
-                measure(now)
+            for each in filter(None, (meter, steps)):
+                each.measure(now)
             if end.is_over(now):
                 process.kill()
         elif end.is_over(now) or (not ready and now - quiet_since > DRAIN):

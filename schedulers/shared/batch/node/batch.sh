@@ -81,6 +81,9 @@ open_job() {  # prepares the job: its folder, the number of its attempt, the var
     begin_run
     TORCHX_RANK0_HOST=$(first_host)
     export TORCHX_RANK0_HOST
+    if [ -e "$folder/.node/stragglers.py" ] && command -v python3 > /dev/null; then  # no child: `wait` is for roles
+        (python3 -I -S "$folder/.node/stragglers.py" "$folder" "$$" > /dev/null < /dev/null &)
+    fi
 }
 
 number_in() {  # number_in FILE: prints a count in the folder of the job, 0 without the file

@@ -10,6 +10,8 @@ import torchx
 _ROOT = Path(torchx.__file__).parent
 _HERE = "schedulers/shared/batch/node"
 _COPIES = {
+    "steps.py": ("stragglers/slots.py",),
+    "stragglers.py": ("stragglers/rule.py", "stragglers/watch.py"),
     "agent.py": (f"{_HERE}/program.py", "schedulers/shared/batch/measurement/meter.py"),
     "judge.py": ("scheduling/patterns.py", "scheduling/failure_causes.py", "scheduling/retry_rules.py"),
     "readiness.py": (

@@ -1,0 +1,1 @@
+"""The programs on the nodes."""
