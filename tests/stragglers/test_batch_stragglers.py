@@ -61,8 +61,8 @@ def publish(job: Path, replica: int, attempt: int, step: int, pace: float, now: 
     folder.mkdir(parents=True, exist_ok=True)
     last = [[now - pace * (step - n), n] for n in range(max(step - 15, 0), step + 1)]
     part = folder / "part"
-    part.write_text(json.dumps({"0": last}))
-    part.rename(folder / "steps.json")
+    part.write_text("".join(f"0 {at} {n}\n" for at, n in last))
+    part.rename(folder / "steps")
 
 
 def start(job: Path, python: str, script: int) -> subprocess.Popen[bytes]:
@@ -104,8 +104,8 @@ def test_steps_are_compared_until_the_script_ends(name: str, job: Path) -> None:
 
 def test_an_agent_publishes_beats_and_lines(job: Path) -> None:
     """The memory on the node's disk is removed at the end."""
-    rule = json.loads((job / ".node" / "stragglers.json").read_text())
-    (job / ".node" / "stragglers.json").write_text(json.dumps({**rule, "pattern": r"step (\d+)"}))
+    cfg = {"straggler": 10, "progress": r"step (\d+)"}
+    (job / ".node" / "steps.py").write_text(files(AppDef("a", [role()]), cfg)["steps.py"])
     place = job / "w" / "0"
     argv = [sys.executable, "-I", "-S", str(job / ".node" / "agent.py"), str(place), "1", "", "", "5", "", ""]
     code = (
@@ -119,10 +119,10 @@ def test_an_agent_publishes_beats_and_lines(job: Path) -> None:
     agent.stdin.close()
     assert agent.wait(60) == 0
     attempt = place / "attempt-1"
-    steps = json.loads((attempt / "steps.json").read_text())
-    assert [step for _, step in steps["2"]] == list(range(4, 20))
-    assert abs(steps["2"][-1][0] - time.time()) < 60
-    assert [step for _, step in steps["5"]] == [8]
+    rows = [line.split() for line in (attempt / "steps").read_text().splitlines()]
+    assert [int(step) for rank, _, step in rows if rank == "2"] == list(range(4, 20))
+    assert abs(float(rows[0][1]) - time.time()) < 60
+    assert [step for rank, _, step in rows if rank == "5"] == ["8"]
     offset, _, path = (attempt / "stdout.log").read_text().split()[-1].partition(":")
     assert (offset, Path(path).exists()) == ("0", False)
 

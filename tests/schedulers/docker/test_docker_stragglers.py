@@ -13,6 +13,7 @@ from torchx.runner import get_runner
 from torchx.specs.app import AppDef
 from torchx.specs.mounts import BindMount
 from torchx.specs.notify import Notify
+from torchx.stragglers.record import reports_in
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
@@ -34,7 +35,9 @@ def test_a_slow_container_is_reported(jobs: Jobs, hooks: Hooks) -> None:
     try:
         wait_until(lambda: _slow(handle), "it is found")
         described = describe(handle.rpartition("/")[2])
-        assert [(each.kind, list(each.replicas)) for each in described.stalls] == [("straggler", [1])]
+        assert [(each.kind, each.replicas) for each in reports_in(described.steps_dir)] == [
+            ("straggler", (1,))
+        ]
         (step,) = answer("status", "-o", "json", handle)["steps"]
         assert (step["ranks"], step["slowest"]["replica"], step["waits"]) == (3, 1, False)
         events = torchx("events", handle).stdout

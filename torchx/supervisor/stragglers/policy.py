@@ -166,8 +166,7 @@ class Stragglers(Policy[Replica]):
         now = time.monotonic()
         if self._running and now >= self._next_at:
             self._check(now)
-            taken = time.monotonic() - now
-            self._next_at = now + max(PAUSE, taken / SHARE)
+            self._next_at = now + max(PAUSE, (time.monotonic() - now) / SHARE)
         return ()
 
     def _check(self, now: float) -> None:

@@ -206,7 +206,7 @@ def main(
     env["TORCHX_ATTEMPT"] = str(attempt)
     service = steps = None
     if os.path.exists(os.path.join(JOB, ".node", "steps.py")):
-        steps = load("steps").begin(JOB, path, env)
+        steps = load("steps").begin(path, env)
     try:
         service = load_service(mark, env) if mark else None
         start = os.path.join(path, "start.json")

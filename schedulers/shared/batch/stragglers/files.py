@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 from torchx.schedulers.shared.batch.node.files import node_file
 from torchx.schedulers.shared.batch.paths import role_folder
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import RunOptions
 from torchx.stragglers.record import StragglerRule
+
+PLACE = "shared/batch/stragglers"
 
 
 def files(app: AppDef, cfg: RunOptions) -> dict[str, str]:
@@ -24,11 +24,9 @@ def files(app: AppDef, cfg: RunOptions) -> dict[str, str]:
     rule = StragglerRule.of(cfg)
     if rule is None:
         return {}
-    roles = [[role.name, role_folder(role.name), role.num_replicas] for role in app.roles]
-    data = {"steps": rule.steps, "pattern": rule.pattern, "roles": roles}
-    place = "shared/batch/stragglers"
+    roles = [(role.name, role_folder(role.name), role.num_replicas) for role in app.roles]
+    watch = node_file("stragglers.py", PLACE).replace("STEPS = 0 ", f"STEPS = {rule.steps} ")
     return {
-        "stragglers.json": json.dumps(data) + "\n",
-        "stragglers.py": node_file("stragglers.py", place),
-        "steps.py": node_file("steps.py", place),
+        "stragglers.py": watch.replace("]] = []  # the name", f"]] = {roles!r}  # the name"),
+        "steps.py": node_file("steps.py", PLACE).replace('PATTERN = "" ', f"PATTERN = {rule.pattern!r} "),
     }

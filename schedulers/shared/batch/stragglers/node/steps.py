@@ -5,7 +5,6 @@ The agent loads it as ``.node/steps.py``, with any Python 3.8.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -19,18 +18,19 @@ LONGEST_LINE = 1 << 16
 RANK = re.compile(rb"\[[^\]\d]*(\d{1,9})\]:")
 
 
-def begin(job: str, path: str, env: dict[str, str]) -> Steps | None:
+PATTERN = ""  # of the option; the copy in the folder of a job has its own
+
+
+def begin(path: str, env: dict[str, str]) -> Steps | None:
     """Returns the steps of an attempt; None if they cannot be recorded: the program runs without.
 
     Args:
-        job: the folder of the job.
         path: the folder of the attempt.
         env: the environment of the program.
     """
     try:
-        with open(os.path.join(job, ".node", "stragglers.json"), encoding="utf-8") as file:
-            return Steps(path, json.load(file)["pattern"], env)
-    except (OSError, ValueError):
+        return Steps(path, PATTERN, env)
+    except OSError:
         return None
 
 
@@ -47,7 +47,7 @@ class Steps:
     """
 
     def __init__(self, path: str, pattern: str, env: dict[str, str]) -> None:
-        self.path = os.path.join(path, "steps.json")
+        self.path = os.path.join(path, "steps")
         self.pattern = re.compile(pattern.encode()) if pattern else None
         self.lines: dict[int, deque[tuple[float, int]]] = {}
         self.rest = {1: b"", 2: b""}
@@ -86,8 +86,8 @@ class Steps:
         for rank, last in self.lines.items():
             found.setdefault(rank, since_last_reset(list(last)))
         ahead = time.time() - time.monotonic()
-        rows = {rank: [[round(at + ahead, 6), step] for at, step in last] for rank, last in found.items()}
-        data = json.dumps(rows).encode()
+        rows = [f"{rank} {at + ahead:.6f} {step}\n" for rank, last in found.items() for at, step in last]
+        data = "".join(rows).encode()
         if not found or data == self.last:
             return
         self.last = data

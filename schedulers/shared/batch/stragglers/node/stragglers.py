@@ -20,13 +20,18 @@ SKEW = 0.2  # seconds by which the clocks of two nodes may differ
 LARGEST = 1 << 20
 
 
-def read(path: str) -> object:
-    """Returns the data of a small JSON file; None if it is missing or damaged."""
+STEPS = 0  # of the option; the copy in the folder of a job has its own values
+ROLES: list[tuple[str, str, int]] = []  # the name, the folder and the number of replicas of each role
+REPORTS = ".stragglers"  # the file with the reports of all runs, a line each
+
+
+def read(path: str) -> list[str]:
+    """Returns the lines of a small file; none if it is missing."""
     try:
-        with open(path, "rb") as file:
-            return json.loads(file.read(LARGEST))
-    except (OSError, ValueError, RecursionError):
-        return None
+        with open(path, encoding="utf-8") as file:
+            return file.read(LARGEST).splitlines()
+    except (OSError, ValueError):
+        return []
 
 
 def beats_of(place: str) -> dict[int, list[tuple[float, int]]] | None:
@@ -42,10 +47,11 @@ def beats_of(place: str) -> dict[int, list[tuple[float, int]]] | None:
     path = os.path.join(place, "attempt-" + str(max(numbers)))
     if os.path.exists(os.path.join(path, "end.json")):
         return None
-    rows = read(os.path.join(path, "steps.json"))
-    if not isinstance(rows, dict):
-        return {}
-    return {int(rank): [(float(at), int(step)) for at, step in last] for rank, last in rows.items()}
+    found: dict[int, list[tuple[float, int]]] = {}
+    for line in read(os.path.join(path, "steps")):
+        rank, at, step = line.split()
+        found.setdefault(int(rank), []).append((float(at), int(step)))
+    return found
 
 
 class Job:
@@ -56,14 +62,12 @@ class Job:
     """
 
     def __init__(self, folder: str) -> None:
-        with open(os.path.join(folder, ".node", "stragglers.json"), encoding="utf-8") as file:
-            rule = json.load(file)
-        members = [(role, place, n) for role, place, count in rule["roles"] for n in range(count)]
+        members = [(role, place, n) for role, place, count in ROLES for n in range(count)]
         self.places = [os.path.join(folder, place, str(n)) for _, place, n in members]
-        self.path = os.path.join(folder, "steps.json")
-        earlier = read(self.path)
-        reports = earlier["reports"] if isinstance(earlier, dict) else []  # of an earlier run
-        self.watch = Watch([(role, n) for role, _, n in members], rule["steps"], SKEW, reports)
+        self.path, self.reports = os.path.join(folder, "steps.json"), os.path.join(folder, REPORTS)
+        rows = [line.split(" ", 2) for line in read(self.reports)]
+        reports = [{"at": float(at), "replica": int(n), "message": text} for at, n, text in rows]
+        self.watch = Watch([(role, n) for role, _, n in members], STEPS, SKEW, reports)
         self.known: set[int] = set()
         self.last = b""
 
@@ -76,7 +80,11 @@ class Job:
         for ordinal in self.known - set(running):
             self.watch.forget(ordinal)
         self.known = set(running)
-        self.watch.update({ordinal: beats for ordinal, beats in running.items() if beats}, time.time())
+        now = time.time()
+        new = self.watch.update({ordinal: beats for ordinal, beats in running.items() if beats}, now)
+        if new:
+            lines = [*read(self.reports), *(f"{now:.3f} {ordinal} {text}" for ordinal, text in new)]
+            write(self.reports, ("\n".join(lines) + "\n").encode())
         data = json.dumps(self.watch.data()).encode()
         if data != self.last and b'"role"' in data:
             self.last = data
