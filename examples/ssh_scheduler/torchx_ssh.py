@@ -1,8 +1,9 @@
 """The scheduler ``ssh``: replicas run on a list of hosts in turn, supervised from this machine.
 
-Supervision, retries, logs, records and all commands are those of local jobs: for each replica, this machine
-starts a small agent, which is this file as a program. It holds the ssh connection on which the replica runs,
-and closes it to end the replica: a replica never outlives its connection, whatever happens to this machine.
+Supervision, retries by cause, time limits, stalls, policies of other packages, logs, records and all commands
+are those of local jobs: for each replica, this machine starts a small agent, which is this file as a program.
+It holds the ssh connection on which the replica runs, and closes it to end the replica: a replica never
+outlives its connection, whatever happens to this machine.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Any
 
 # --- the agent: it starts with each replica, so it comes before the imports of torchx ---------------------
 
-# Runs on the host. Standard input carries this text and nothing else: its end ends the replica. In a separate
-# session, one signal reaches all processes of the replica.
+# Runs on the host. Standard input carries this text, then a line with the number of a signal for each notice.
+# Its end ends the replica. In a separate session, one signal reaches all processes of the replica. A notice
+# is for those that handle its signal, as it would end the others.
 REMOTE = """\
 {exports}
 cd {folder} || exit 1
@@ -28,7 +30,18 @@ exec 3<&0
 setsid {command} </dev/null 3<&- &
 replica=$!
 exec 2>/dev/null
-{{ cat <&3; kill -TERM -$replica; sleep {grace}; kill -KILL -$replica; }} >/dev/null &
+notify() {{
+    for process in $(ps -o pid= -s $replica); do
+        caught=$(sed -n 's/^SigCgt:[[:space:]]*0*//p' /proc/$process/status)
+        [ $((0x0$caught >> ($1 - 1) & 1)) = 0 ] || kill -$1 $process
+    done
+}}
+{{
+    while read -r number; do notify "$number"; done <&3
+    kill -TERM -$replica
+    sleep {grace}
+    kill -KILL -$replica
+}} >/dev/null &
 wait $replica
 status=$?
 kill -KILL -$replica
@@ -59,10 +72,15 @@ def agent(target: Mapping[str, Any], command: Iterable[str]) -> int:
     except BrokenPipeError:
         return ssh.wait()
 
+    def notify(number: int, _: object) -> None:
+        os.write(descriptor, b"%d\n" % number)
+
     def disconnect(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.close(descriptor)
 
+    if target["notice"]:
+        signal.signal(target["notice"], notify)
     signal.signal(signal.SIGTERM, disconnect)
     return ssh.wait()
 
@@ -85,10 +103,18 @@ from torchx.schedulers.api import AppUsage
 from torchx.schedulers.image_providers import ImageProvider
 from torchx.schedulers.local.request import ReplicaParam
 from torchx.schedulers.local_scheduler import LocalScheduler
+from torchx.scheduling.limits import LimitRule
 from torchx.specs import AppDef, CfgVal, Role, runopts
 
 RESERVE = 2.0
 """Seconds of the grace period reserved for the result to return after a host has killed the replica."""
+
+
+OF_THIS_MACHINE = (
+    *("auto_set_cuda_visible_devices", "prepend_cwd", "preflight", "setup_once", "workspace_limit_mb"),
+    *("no_wait", "priority", "reserve"),
+)
+"""The run options of local jobs that concern the processes, the files or the resources of this machine."""
 
 
 class SshScheduler(LocalScheduler):
@@ -107,13 +133,10 @@ class SshScheduler(LocalScheduler):
 
     def _run_opts(self) -> runopts:
         opts = runopts()
+        opts.update({name: option for name, option in super()._run_opts() if name not in OF_THIS_MACHINE})
         opts.add("hosts", type_=list[str], required=True, help="hosts, used in turn: [user@]host,…")
         opts.add("remote_dir", type_=str, default=".", help="working directory on the hosts")
         opts.add("ssh_options", type_=dict[str, str], help="options of ssh: Port:2222,IdentityFile:/my/key")
-        opts.add("log_dir", type_=str, help="local folder for the logs; default: the state home")
-        opts.add("grace_period", type_=float, default=10.0, help="seconds between TERM and KILL")
-        opts.add("fail_fast", type_=bool, default=True, help="end all replicas after a final failure of one")
-        opts.add("retry_backoff", type_=float, default=1.0, help="seconds before the first retry; doubled")
         return opts
 
     def usage(self, app_id: str) -> AppUsage | None:
@@ -122,6 +145,8 @@ class SshScheduler(LocalScheduler):
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
         super()._validate(app, scheduler, cfg)
+        if LimitRule.of(cfg).signal == "TERM":
+            raise UsageError("the notice of ssh cannot be TERM, which ends a replica", hint="e.g. 5m:USR1")
         for host in _texts(cfg["hosts"]):
             if host.startswith("-") or not host.isprintable() or " " in host:
                 raise UsageError(f"`{host}` in the run option `hosts` is not a host")
@@ -148,12 +173,17 @@ class Hosts(ImageProvider):
         env = {port_variable(name): str(port) for name, port in role.port_map.items()}
         env |= {settings.TORCHX_RANK0_HOST: self._first.rpartition("@")[2], **role.env}
         options = self._cfg.get("ssh_options")
+        rule = LimitRule.of(self._cfg)
+        local = [settings.TORCHX_HOME, settings.TORCHX_HEARTBEAT]
+        if not rule.checkpoint_dir:
+            local.append(settings.TORCHX_CHECKPOINT_DIR)  # a folder of the record, on this machine
         target = {
             "ssh": [f"-o{key}={value}" for key, value in dict(options or {}).items()] + [next(self._next)],
             "folder": img_root,
             "grace": max(0.0, float(str(self._cfg["grace_period"])) - RESERVE),
             "names": list(env),
-            "local": [settings.TORCHX_HOME],
+            "local": local,
+            "notice": signal.Signals[f"SIG{rule.signal}"] if rule.notice else 0,
         }
         # -I -S: it needs the standard library only, and no search for site packages
         args = [sys.executable, "-I", "-S", __file__, json.dumps(target), role.entrypoint, *role.args]
