@@ -22,7 +22,7 @@ class FlagRow(NamedTuple):
     """A flag of ``torchx run`` in a table, which declares it without an import of its feature.
 
     Attributes:
-        flag: its spellings, such as ``-d --detach``; its name is that of the last one.
+        flag: its spellings, such as ``-d --detach``; the last one names its value: ``detach``.
         metavar: the form of its value; empty for a switch.
         help: its line of help.
         group: the title of its group on the help page.
@@ -34,11 +34,6 @@ class FlagRow(NamedTuple):
     help: str
     group: str = "Features of other packages"
     repeats: bool = False
-
-    @property
-    def name(self) -> str:
-        """Its name as a parameter, such as ``detach``."""
-        return self.flag.rpartition(" ")[2].lstrip("-").replace("-", "_")
 
 
 class ArgumentError(UsageError):

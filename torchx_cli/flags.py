@@ -50,6 +50,11 @@ def set_flags(function: Callable[..., object], rows: Iterable[FlagRow]) -> None:
     function.__dict__["__signature__"] = signature.replace(parameters=own)
 
 
+def name_of(row: FlagRow) -> str:
+    """Returns the name of a flag as a parameter, such as ``detach``."""
+    return row.flag.rpartition(" ")[2].lstrip("-").replace("-", "_")
+
+
 def _parameter(row: FlagRow) -> inspect.Parameter:
     """Returns the parameter of a row, whose annotation declares the flag."""
     kind: Any = str
@@ -65,7 +70,7 @@ def _parameter(row: FlagRow) -> inspect.Parameter:
         rich_help_panel=row.group,
     )
     form = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Parameter(row.name, form, default=kind(), annotation=Annotated[kind, declared])
+    return inspect.Parameter(name_of(row), form, default=kind(), annotation=Annotated[kind, declared])
 
 
 OLDER_SPELLINGS = {

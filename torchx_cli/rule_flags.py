@@ -11,7 +11,7 @@ from torchx.json_limits import without_empty
 from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
 from torchx.settings import POLICIES
-from torchx_cli.flags import OLDER_SPELLINGS
+from torchx_cli.flags import OLDER_SPELLINGS, name_of
 from torchx_cli.run_flags import RULES
 
 with lazy_imports:
@@ -47,7 +47,7 @@ def rule_options(flags: Data) -> dict[str, CfgVal]:
     Raises:
         UsageError: the priority, or the steps of a straggler, are not a number.
     """
-    options = without_empty({option: flags[row.name] for option, row in RULES.items()})
+    options = without_empty({option: flags[name_of(row)] for option, row in RULES.items()})
     if "checkpoint_dir" in options:
         options["checkpoint_dir"] = str(expanded(options["checkpoint_dir"]).absolute())
     for name in options.keys() & {"priority", "straggler"}:

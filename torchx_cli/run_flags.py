@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchx.command_line import FlagRow
 from torchx.printable import table
-from torchx_cli.flags import CFG, FOLD, SHOW
+from torchx_cli.flags import CFG, FOLD, SHOW, name_of
 
 
 def _rows(text: str) -> list[FlagRow]:
@@ -117,7 +117,7 @@ progress_regex: progress
 requeue: requeue_on
 warn_before: notice
 """)
-RULES = {_OPTIONS.get(row.name, row.name): row for row in (*_QUEUE, *_FAILURES, *_LIMITS)}
+RULES = {_OPTIONS.get(name_of(row), name_of(row)): row for row in (*_QUEUE, *_FAILURES, *_LIMITS)}
 """Run option -> its flag. These are the options of the policies and of the queue."""
 
 RUN = (*_VARIABLES, *_PLACE, *_FOLLOWED, *_SWEEPS, *RULES.values(), *_NOTIFIED, *_RECORDED, *_PRINTED)

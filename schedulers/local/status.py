@@ -251,7 +251,8 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
     register_secrets(record)  # of a job of 0.1.0, which has no file of its secrets
     described = describe(job_status.observe(view, paths, "localhost"), LogPaths(Path(record.log_dir)).replica)
     described.log_dir = described.report_dir = record.log_dir
-    described.steps_dir = paths.folder
+    if record.cfg.get("stall") or record.cfg.get("straggler"):  # others record no steps
+        described.steps_dir = paths.folder
     described.workspaces = {role.name: role.workspace for role in record.roles if role.workspace}
     described.needs_reconcile = view.orphaned
     return described

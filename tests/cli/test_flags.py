@@ -38,7 +38,6 @@ MEANINGS = """
 --for                the condition to wait for
 --force              although something is in the way
 --gpus               only the GPUs
---have               the files that the target has
 --home               the state home there
 --json               the same as -o json
 --keep               keep the last ones

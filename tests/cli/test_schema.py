@@ -38,7 +38,8 @@ def commands() -> Iterator[str]:
         below = getattr(command, "commands", None)
         if below is not None:
             for each, inner in below.items():
-                yield from walk(f"{name} {each}", inner)
+                if not inner.hidden:
+                    yield from walk(f"{name} {each}", inner)
         elif {"json", "output"} & {param.name for param in command.params}:
             yield name
 

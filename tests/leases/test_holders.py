@@ -169,13 +169,13 @@ def test_connections_do_not_accumulate(names: list[str]) -> None:
             holder = holder_of(names[0])
             assert holder is not None
             assert holder.app == "train-x7"
-        wait_until(lambda: not reception.connections, "the connections are closed")
+        wait_until(lambda: not reception._connections, "the connections are closed")
         kept = [holders.connect(names[0]) for _ in range(CONNECTIONS_PER_USER + 8)]
-        wait_until(lambda: reception.connections == CONNECTIONS_PER_USER, "the oldest are closed")
+        wait_until(lambda: len(reception._connections) == CONNECTIONS_PER_USER, "the oldest are closed")
         for connection in kept:
             assert connection is not None
             connection.close()
-        wait_until(lambda: not reception.connections, "the connections are closed")
+        wait_until(lambda: not reception._connections, "the connections are closed")
 
 
 def test_a_holder_that_floods_its_connection_is_checked_instead(names: list[str]) -> None:

@@ -43,11 +43,6 @@ class Reception:
             listener.setblocking(False)
             self._epoll.register(listener, select.EPOLLIN)
 
-    @property
-    def connections(self) -> int:
-        """The number of open connections."""
-        return len(self._connections)
-
     def fileno(self) -> int:
         """Returns a descriptor that is readable if :meth:`serve` has work."""
         return self._epoll.fileno()

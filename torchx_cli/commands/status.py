@@ -144,8 +144,9 @@ def _lines(
     labels = [
         ("tags", tags_text(app_metadata.tags_of(metadata))),
         ("note", app_metadata.note_of(metadata)),
-        *(("steps", line) for line in steps_text.lines_of(described.steps_dir)),
     ]
+    if described.steps_dir:
+        labels += [("steps", line) for line in steps_text.lines_of(described.steps_dir)]
     if app_metadata.has_features(metadata):
         labels += feature("features.shown").labels(metadata)
     lines += [f"{name}  {wrap_value(text, 6, sys.stdout)}" for name, text in labels if text]

@@ -14,7 +14,7 @@ from torchx.plugins.foreign import foreign
 from torchx.settings import FEATURE, POLICIES
 from torchx.suggestions import did_you_mean
 from torchx_cli.features.installed import HINT, all_features, load, points
-from torchx_cli.flags import set_flags, split_list
+from torchx_cli.flags import name_of, set_flags, split_list
 from torchx_cli.terminal.masking import mask
 
 with lazy_imports:
@@ -40,8 +40,8 @@ def extend(command: Any) -> bool:
     rows: list[Flag] = []
     for _, feature in all_features():
         for row in feature.flags:
-            if row.name not in names and spellings.isdisjoint(row.flag.split()):
-                names.add(row.name)
+            if name_of(row) not in names and spellings.isdisjoint(row.flag.split()):
+                names.add(name_of(row))
                 spellings.update(row.flag.split())
                 rows.append(row)
     if rows:
@@ -63,7 +63,7 @@ def take(request: RunRequest, flags: Mapping[str, Any], config: Config) -> None:
     """
     configured = configured_features(config)
     for name, feature in {**dict(all_features()), **configured}.items():
-        values = without_empty({row.name: flags.get(row.name) for row in feature.flags})
+        values = without_empty({name_of(row): flags.get(name_of(row)) for row in feature.flags})
         if name in configured:
             values = settings_of(name, feature, config) | values
         if values or name in configured:
@@ -84,7 +84,7 @@ def configured_features(config: Config) -> dict[str, Feature]:
 
 def settings_of(name: str, feature: Feature, config: Config) -> Object:
     """Returns the flags of a feature that its section sets."""
-    rows = {row.name: row for row in feature.flags}
+    rows = {name_of(row): row for row in feature.flags}
     values: Object = {}
     for key, setting in config.section(f"feature:{name}").items():
         if key not in rows:
