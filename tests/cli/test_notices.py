@@ -185,6 +185,11 @@ def test_equal_stalls_are_one_line() -> None:
     ]  # fmt: skip
 
 
+def test_a_straggler_is_one_line() -> None:
+    line = "w/0: 20 steps behind the median"
+    assert lines_of(event("straggler", message=line)) == [line]
+
+
 def test_a_reason_is_not_repeated() -> None:
     waits = [event("waiting", None, message=text) for text in ("Resources", "Resources", "Priority")]
     assert lines_of(*waits) == ["waiting: Resources", "waiting: Priority"]

@@ -1,4 +1,4 @@
-"""Dim lines about an application that a command follows: it waits, is retried, stalls, is not ready."""
+"""Dim lines about an application that a command follows: it waits, is retried, stalls, is slow, is not ready."""
 
 from __future__ import annotations
 
@@ -191,7 +191,8 @@ class Notices(Follower):
 
     def _line(self, event: AppEvent, name: str) -> str:
         """Returns the line about an event; empty for most."""
-        kind, line = event.kind, ""
+        kind = event.kind
+        line = ""
         if kind == "waiting" and event.message != self._waits_for:
             if self._waits_for or event.message not in self._notes:
                 line = self._before_reasons + event.message
@@ -209,7 +210,7 @@ class Notices(Follower):
             line = self._retry(event, name)
         elif kind == "requeued":
             line = f"requeued: {event.message}"
-        elif kind == "stalled":
+        elif kind in ("stalled", "straggler"):
             line = event.message
         return line
 
@@ -221,7 +222,9 @@ class Notices(Follower):
             lasted = span(begun.time, event.time)
             if lasted is not None:
                 text += f" after {duration(lasted)}"
-        return text + (f" ({details['reason']})" if "reason" in details else "")
+        if "reason" in details:
+            text += f" ({details['reason']})"
+        return text
 
     def _retry(self, event: AppEvent, name: str) -> str:
         details = event.details
