@@ -15,12 +15,12 @@ from torchx.scheduling.preflight import checks_of
 from torchx.scheduling.stalls import LONGEST, StallRule
 from torchx.settings import POLICIES
 from torchx.specs.run_options import RunOptions, runopt, runopts
-from torchx.stragglers.record import STRAGGLER, StragglerRule
 from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
 
 with lazy_imports:
     from torchx.scheduling import retry_rules
+    from torchx.stragglers import record
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDryRunInfo
@@ -57,7 +57,7 @@ SHARED: Mapping[str, runopt] = {
     ),
     "reserve": runopt(False, bool, False, "reserve CPUs and memory too, and wait until they are free"),
     "priority": runopt(0, int, False, "priority in this machine's queue; higher starts first"),
-    STRAGGLER: runopt(None, int, False, "report ranks slower than the others by this many steps, e.g. 20"),
+    "straggler": runopt(None, int, False, "report ranks slower than the others by this many steps, e.g. 20"),
     "no_wait": runopt(False, bool, False, "fail if the resources are not free, instead of queueing"),
     LIMIT_NAME: LIMIT,
     "avoid_bad_nodes": runopt(False, bool, False, "do not use nodes that torchx nodes lists"),
@@ -81,7 +81,7 @@ LOCAL = (
     "stall",
     "on_stall",
     "progress",
-    STRAGGLER,
+    "straggler",
     POLICIES,
     "reserve",
     PRIORITY,
@@ -167,7 +167,7 @@ def check_shared(scheduler: str, cfg: RunOptions, largest: int = LONGEST) -> Non
         if "\0" in str(cfg.get(option)):
             raise RunOptionError(option, f"of {scheduler} contains a zero byte")
     StallRule.of(cfg)
-    StragglerRule.of(cfg)
+    record.StragglerRule.of(cfg)
     checks_of(cfg)
 
 

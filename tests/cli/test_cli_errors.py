@@ -91,7 +91,6 @@ USAGE = [
     ("logs @last", "error: unknown command `logs`\n  did you mean `log`?"),
     ("sacct", "error: unknown command `sacct`\n  did you mean `list`?"),
     ("sinfo", "error: unknown command `sinfo`\n  did you mean `doctor`?"),
-    ("nodes", "error: unknown command `nodes`\n  did you mean `doctor`?"),
     ("schedulers", "error: unknown command `schedulers`\n  did you mean `runopts`?"),
     ("gpus", "error: unknown command `gpus`\n  did you mean `queue`?"),
     ("up", "error: unknown command `up`\n  did you mean `run`?"),

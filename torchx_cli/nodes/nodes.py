@@ -21,7 +21,7 @@ HEADS = ("HOST", "SCHEDULER", "CAUSE", "SEEN", "AVOIDED FOR", "EVIDENCE")
 EXAMPLES = """\b
 Examples:
   torchx nodes
-  torchx run -s slurm --avoid-bad-nodes dist.torchrun -j 2x8 --script train.py
+  torchx run -s slurm --avoid-bad-nodes train.py:trainer
   torchx nodes forgive node17
 """
 

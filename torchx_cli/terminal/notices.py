@@ -1,4 +1,4 @@
-"""Dim lines about an application that a command follows: it waits, is retried, stalls, is slow, is not ready."""
+"""Dim lines about an application that a command follows: it waits, is retried, stalls or is slow."""
 
 from __future__ import annotations
 

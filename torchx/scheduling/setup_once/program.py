@@ -238,8 +238,10 @@ def relay(child: subprocess.Popen[bytes], lines: deque[str]) -> None:
     """Prints the output of the command line by line until it ends, and keeps the last lines."""
     assert child.stdout is not None
     pending = b""
+    waiting = select.poll()  # `select.select` rejects large descriptors
+    waiting.register(child.stdout, select.POLLIN)
     while True:
-        if select.select([child.stdout], [], [], 0.5)[0]:
+        if waiting.poll(500):
             data = os.read(child.stdout.fileno(), 1 << 16)
             if not data:
                 break
