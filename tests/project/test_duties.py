@@ -69,6 +69,7 @@ DUTIES = {
         {
             "schedulers/docker/logs.py": "keeps many connections registered",
             "schedulers/shared/batch/node/agent.py": ON_NODES,
+            "torchx/scheduling/setup_once/program.py": ON_NODES,
             "torchx/leases/holders.py": "keeps many connections registered",
             "torchx/leases/reception.py": "keeps many connections registered",
             "torchx/leases/waiting.py": "keeps many connections registered",
