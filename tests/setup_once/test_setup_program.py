@@ -184,9 +184,13 @@ def test_term_ends_the_command_and_the_waiting(node: Node, who: str) -> None:
     replica.terminate()
     assert replica.wait(30) == 143
     assert node.runs >= 1
+    for path in node.home.glob("*/results/pid"):
+        os.kill(
+            int(path.read_text()), signal.SIGKILL
+        )  # in the background of the command, as no engine ends it
 
 
-def test_a_background_process_keeps_nobody_waiting(node: Node) -> None:
+def test_a_background_process_delays_no_replica(node: Node) -> None:
     """It has inherited the output and the lock."""
     command = COUNT + "sleep 600 & echo $! > $TORCHX_SETUP_DIR/pid"
     output = node.run(command)
