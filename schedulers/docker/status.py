@@ -20,7 +20,7 @@ from torchx.schedulers.docker import folder, unstarted
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.folder import Submitted
-from torchx.schedulers.docker.journal import has_ended
+from torchx.schedulers.docker.journal import has_ended, merged
 from torchx.schedulers.docker.lookup import (
     containers_of,
     find_containers,
@@ -173,27 +173,29 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         containers: all its containers, at least one.
         now: seconds since the epoch (default: the current time).
     """
+    app_id = containers[0].app_id
+    has_end = has_ended(app_id)  # before the ends of its containers, which are recorded earlier
     damage = damage_of(containers)
     if damage:
         oldest = local_time(min(c.created for c in containers) or None)
-        app_id = containers[0].app_id
         return DescribeAppResponse(app_id, AppState.UNKNOWN, msg=damage, submitted_at=oldest)
-    now = time.time() if now is None else now
-    containers = [_by_boot(container, now) for container in containers]
+    if now is None:
+        now = time.time()
+    containers = [_by_boot(container, now) for container in merged(app_id, list(containers))]
     job = job_of(containers)
     if job.has_services:
         job = probes.shown(job, containers)
     progress = replay(job, containers)
     replicas = [_replica(progress, ordinal) for ordinal in range(len(job.members))]
     whole = _whole(progress, containers, now)
-    stalls = folder.stalls_of(job.app_id, job.cfg)
+    stalls = folder.stalls_of(app_id, job.cfg)
     if whole.end is AppState.CANCELLED and stalls.cancelled:
         reason = Reason(f"cancelled, as it was {stalls.cancelled}", EndCause.STALLED)
         whole = replace(whole, reason=reason)
     first_failed = progress.failed
     ended_at = max(filter(None, (c.finished for c in containers)), default=None)
-    end = folder.view_of(job.app_id) if has_ended(job.app_id) or stalls.reports else None
-    if end is not None and end.has_ended:
+    end = folder.view_of(app_id) if has_end or stalls.reports else None
+    if end and has_end:
         whole, ended_at = Whole.of(AppState[end.state], Reason(end.msg, end.cause)), end.ended_at
         first_failed = None if end.first_failure is None else end.first_failure[0]
     first = None
@@ -206,7 +208,7 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     created = [c.created for c in containers]
     app = job.data.get("app", {})
     seen = Observation(
-        job.app_id,
+        app_id,
         app.get("name", ""),
         local_time(job.data.get("submitted_at") or min(created)),
         dict(job.cfg),

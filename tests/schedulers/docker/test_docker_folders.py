@@ -25,6 +25,7 @@ from support import wait_until
 from torchx.errors import StateError
 from torchx.jobs.view import load
 from torchx.schedulers import get_scheduler_factories
+from torchx.schedulers.docker import status
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.journal import merged, recorded_of
 from torchx.schedulers.docker.lookup import containers_of
@@ -77,6 +78,17 @@ def test_a_container_started_after_the_end_changes_nothing(jobs: Jobs) -> None:
     assert [pruned.app_id for pruned in scheduler().prune([app_id]) if pruned.app_id] == [], "it runs"
     Engine().call("POST", f"/containers/{container['Id']}/kill")
     assert (describe(app_id).state, replicas(describe(app_id))[0].exit_code) == (AppState.SUCCEEDED, 0)
+
+
+def test_an_end_after_the_query_counts_for_all_replicas(jobs: Jobs) -> None:
+    """The engine has answered before the end, and the journal is read after it."""
+    app_id = jobs.submit(sh("exec sleep 600", 2))
+    wait_until(lambda: describe(app_id).state is AppState.RUNNING, "it runs")
+    before = containers_of(Engine(), app_id)
+    scheduler().cancel(app_id)
+    until_over(app_id)
+    seen = status.describe(before)
+    assert {seen.state, *(replica.state for replica in replicas(seen))} == {AppState.CANCELLED}
 
 
 def test_a_list_inspects_no_ended_container(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
