@@ -36,14 +36,14 @@ def rows(place: Place) -> Iterator[Row]:
         (["log", handle], 380, False),
         (DRY_RUN, 480, True),
     ]
-    for words, most, peer_can in commands[: place.size(len(commands), 2)]:
+    for arguments, most, peer_can in commands[: place.size(len(commands), 2)]:
         peer = CANNOT
         if peer_can:
             peer = NOT_MEASURED
             if place.peer is not None:
-                peer = f"{counted(place, [place.peer, *words]):.0f} million"
-        name = " ".join(words).replace(handle, "HANDLE")
-        ours = counted(place, place.torchx(*words))
+                peer = f"{counted(place, [place.peer, *arguments]):.0f} million"
+        name = " ".join(arguments).replace(handle, "HANDLE")
+        ours = counted(place, place.torchx(*arguments))
         yield limited(f"`torchx {name}`", ours, "million", most, floor=floor, peer=peer)
 
 

@@ -98,7 +98,7 @@ def test_parts_of_key(node: Node, tmp_path: Path) -> None:
     ):
         (node.work / name).write_text(content)
         node.run(COUNT)
-    assert node.runs == 3, "a program is no lock file"
+    assert node.runs == 3, "a program is not a lock file"
     node.run(COUNT + "true")
     assert node.runs == 4
     node.work = node.work.rename(tmp_path / "other")

@@ -22,6 +22,7 @@ from support import wait_until
 from torchx.schedulers.gridengine.scheduler import create_scheduler as create_gridengine
 from torchx.schedulers.shared.batch.node.files import node_file
 from torchx.schedulers.shared.batch.stragglers.files import files
+from torchx.schedulers.shared.batch.stragglers.node import steps, stragglers
 from torchx.schedulers.slurm.scheduler import create_scheduler as create_slurm
 from torchx.specs.app import AppDef, Role
 
@@ -125,6 +126,24 @@ def test_an_agent_publishes_beats_and_lines(job: Path) -> None:
     assert [step for rank, _, step in rows if rank == "5"] == ["8"]
     offset, _, path = (attempt / "stdout.log").read_text().split()[-1].partition(":")
     assert (offset, Path(path).exists()) == ("0", False)
+
+
+def test_steps_never_fail_a_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its program may remove the memory, and a search may take too long."""
+    monkeypatch.setattr(steps, "LONGEST_SEARCH", 0.001)
+    recorded = steps.Steps(str(tmp_path), "(a+)+ (b)", {})
+    recorded.feed(1, b"a" * 18 + b"\nafter\n")
+    assert recorded.pattern is None
+    recorded.feed(1, b"more\n")
+    Path(recorded.name).unlink()
+    recorded.close()
+
+
+def test_a_damaged_line_of_steps_is_left_out(tmp_path: Path) -> None:
+    attempt = tmp_path / "attempt-1"
+    attempt.mkdir()
+    (attempt / "steps").write_text("0 1.5 7\nx y z\n0\n")
+    assert stragglers.beats_of(str(tmp_path)) == {0: [(1.5, 7)]}
 
 
 def test_a_job_without_the_option_has_no_programs() -> None:

@@ -66,6 +66,16 @@ def test_steps_that_begin_again_are_no_lag() -> None:
     assert found == []
 
 
+@pytest.mark.timeout(60)
+def test_steps_with_large_gaps_take_no_time() -> None:
+    """Some programs count samples, and a job may count to the largest number."""
+    comparison = Comparison(STEPS)
+    for step in (0, 1000, 2000, 10**18):
+        comparison.update({(0, rank): [(0.0, 0), (1.0 + step, step)] for rank in range(2)})
+    assert comparison.median == 10**18
+    assert not comparison.waits
+
+
 def test_the_watch_names_ranks_and_keeps_the_last_reports() -> None:
     watch = Watch([("trainer", 0), ("trainer", 1), ("eval", 0)], STEPS)
     for step in range(0, 4000, 10):

@@ -51,7 +51,7 @@ LAST_LINES = 50
 NOT_RUN = (126, 127)
 """The exit codes of a shell that cannot run a program."""
 BEFORE_PROGRAM = {94: ("preflight", "torchx preflight failed"), 93: ("setup_once", "torchx setup failed")}
-"""The exit codes of what fails before the program, as in their sources: the cause, and its line."""
+"""The exit codes of steps that fail before the program, as in their sources: the cause, and its line."""
 
 
 def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequence[str]) -> Tuple[str, str]:

@@ -190,19 +190,16 @@ class Comparison:
         """Compares when the ranks have reached the new steps that all have reached."""
         if not beats or not self.pace:
             return
-        first = max(last[0][1] for last in beats.values())
         newest = min(last[-1][1] for last in beats.values())
         tables = {key: {step: at for at, step in last} for key, last in beats.items()}
-        ended = None
-        for step in range(max(first, self._done), newest + 1):
-            times = {key: table[step] for key, table in tables.items() if step in table}
-            if len(times) < len(tables):
-                ended = None
-                continue
+        common = set.intersection(*map(set, tables.values()))  # numbers may have large gaps
+        before, ended = -1, 0.0
+        for step in sorted(step for step in common if step >= self._done):
+            times = {key: table[step] for key, table in tables.items()}
             ordered = sorted(times.values())
-            if ended is not None:
+            if before == step - 1 >= 0:
                 self._together.add(float(ended <= ordered[0] + self._skew), WINDOW * self._steps)
-            ended = ordered[-1]
+            before, ended = step, ordered[-1]
             if step > self._done:
                 self._note_times(step, times, ordered[(len(ordered) - 1) // 2])
         self._done = max(self._done, newest)

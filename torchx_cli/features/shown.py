@@ -80,7 +80,7 @@ def schema_of(kind: Any) -> Object:
         return {"type": "array", "items": schema_of(inner[0])}
     if origin is dict:
         return {"type": "object", "additionalProperties": schema_of(inner[1])}
-    if inner and origin is not list:
+    if inner:
         return {"anyOf": [schema_of(each) for each in inner]}
     return {}
 

@@ -15,6 +15,7 @@ from torchx.stragglers.slots import KEPT, PAGE, VARIABLE, read_page, since_last_
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0  # seconds between two publications, first and later
 SHARE = 0.1  # of the age of the attempt
 LONGEST_LINE = 1 << 16
+LONGEST_SEARCH = 1.0  # seconds in some output, after which it is searched no more
 RANK = re.compile(rb"\[[^\]\d]*(\d{1,9})\]:")
 
 
@@ -73,6 +74,9 @@ class Steps:
                 prefix = RANK.match(line)
                 rank = int(prefix[1]) if prefix else 0
                 self.lines.setdefault(rank, deque(maxlen=KEPT)).append((now, int(number)))
+            if time.monotonic() - now > LONGEST_SEARCH:
+                self.pattern = None
+                return
 
     def measure(self, now: float) -> None:
         """Publishes new steps if it is due."""
@@ -103,4 +107,7 @@ class Steps:
         """Publishes the last steps, and removes the memory."""
         self.publish()
         os.close(self.memory)
-        os.unlink(self.name)
+        try:
+            os.unlink(self.name)
+        except OSError:
+            return  # the program has removed it

@@ -49,8 +49,11 @@ def beats_of(place: str) -> dict[int, list[tuple[float, int]]] | None:
         return None
     found: dict[int, list[tuple[float, int]]] = {}
     for line in read(os.path.join(path, "steps")):
-        rank, at, step = line.split()
-        found.setdefault(int(rank), []).append((float(at), int(step)))
+        try:
+            rank, at, step = line.split()
+            found.setdefault(int(rank), []).append((float(at), int(step)))
+        except ValueError:  # damaged
+            continue
     return found
 
 
