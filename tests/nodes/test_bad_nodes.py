@@ -189,7 +189,7 @@ def test_the_command_lists_and_forgives(capfd: pytest.CaptureFixture[str]) -> No
     store.remember("slurm", [node("n1", time.time() - 3600), node("n2", time.time())])
     assert main(["nodes"]) == 0
     lines = capfd.readouterr().out.splitlines()
-    assert lines[0].split() == ["HOST", "SCHEDULER", "CAUSE", "SEEN", "AVOIDED", "FOR", "EVIDENCE"]
+    assert lines[0].split() == ["HOST", "SCHEDULER", "CAUSE", "SEEN", "LEFT", "EVIDENCE"]
     assert lines[1].startswith("n1    slurm      ecc    1 h ago   6 d 22 h")
     assert main(["nodes", "--scheduler", "kubernetes", "-o", "json"]) == 0
     assert json.loads(capfd.readouterr().out) == []

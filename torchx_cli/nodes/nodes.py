@@ -16,7 +16,7 @@ from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import counted, emit, note, output_format, say
 from torchx_cli.terminal.times import ago, iso, whole
 
-HEADS = ("HOST", "SCHEDULER", "CAUSE", "SEEN", "AVOIDED FOR", "EVIDENCE")
+HEADS = ("HOST", "SCHEDULER", "CAUSE", "SEEN", "LEFT", "EVIDENCE")
 
 EXAMPLES = """\b
 Examples:
